@@ -1,0 +1,42 @@
+# Every target makes the environment it needs; on a bare machine Python (3.11 or newer) and its venv module do.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help compare test lint format unit lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+compare: $(STAMP) ## what does the pre-filter cost? two minutes, ends with a verdict and a report
+	$(BIN)/disagg-sim compare $(ARGS)
+
+test: $(STAMP) lint unit ## all tests and checks: lint, types, architecture, documents against code, tests
+
+lint: $(STAMP) ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(STAMP) ## the tests alone
+	$(BIN)/python -m pytest $(ARGS)
+
+format: $(STAMP) ## rewrite the files in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(STAMP) ## renew requirements.lock from pyproject.toml
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev --generate-hashes \
+	    --no-header --no-annotate --no-emit-index-url pyproject.toml -o requirements.lock
+
+clean: ## remove the environment and caches; runs stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("disagg-sim needs Python 3.11 or newer, this is %d.%d; give one with PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,1 @@
+"""The load (Locust) and the experiment that turns it into a verdict."""

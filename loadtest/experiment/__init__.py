@@ -1,0 +1,1 @@
+"""The experiment: topology, blocks, statistics, verdict, report, command line."""

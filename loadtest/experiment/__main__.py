@@ -1,0 +1,151 @@
+"""The command ``disagg-sim``: from words to a verb, from its end to an exit code.
+
+0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from loadtest.experiment import compare, run_load
+from loadtest.experiment.host import host_facts, versions
+from loadtest.experiment.options import parser
+from loadtest.experiment.processes import ChildFailedError
+from loadtest.experiment.report import write_report
+from loadtest.experiment.result import analyze
+from loadtest.experiment.rounds import arms_with_control
+from loadtest.experiment.rundir import RunDirectory, RunDirectoryError
+from loadtest.experiment.steps import progress, scenario_from
+from loadtest.experiment.text import render_text
+from loadtest.experiment.topology import Pinning, Topology, pinning_of, usable_cpus
+from loadtest.scenario import Scenario, load_scenario, scenario_names
+from sim.core.settings import SettingError
+
+__all__ = ["main"]
+
+EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_VOID = 0, 1, 2, 3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code."""
+    options = parser().parse_args(argv)
+    try:
+        return _VERBS[options.verb](options)
+    except (SettingError, RunDirectoryError) as error:
+        print(f"disagg-sim: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except ChildFailedError as error:
+        print(f"disagg-sim: {error}", file=sys.stderr)
+        return EXIT_USAGE if error.usage_error else EXIT_ERROR
+
+
+def _compare(options: argparse.Namespace) -> int:
+    scenario = scenario_from(options)
+    try:
+        arms = arms_with_control(options.policies)
+    except ValueError as error:
+        raise SettingError(str(error)) from None
+    rounds = int(options.duration / (options.block * len(arms)))
+    if rounds < 1:
+        raise SettingError(
+            f"--duration: {options.duration:g} s hold no round of {len(arms)} blocks of {options.block:g} s"
+        )
+    if options.settle >= options.block:
+        raise SettingError(f"--settle: {options.settle:g} s leave nothing of a block of {options.block:g} s")
+    plan = {
+        "arms": [dataclasses.asdict(arm) for arm in arms],
+        "rounds_planned": rounds,
+        "block_s": options.block,
+        "settle_s": options.settle,
+        "at_tok_s": options.at_rate,
+        "asked_chunks_per_s": compare.asked_chunks_per_s(scenario),
+    }
+    run, topology = _prepare(options, scenario, plan)
+    asyncio.run(compare.measure(options, scenario, run, topology))
+    return _conclude(run.path, options.json)
+
+
+def _run(options: argparse.Namespace) -> int:
+    scenario = scenario_from(options)
+    run, topology = _prepare(options, scenario, {"asked_chunks_per_s": compare.asked_chunks_per_s(scenario)})
+    asyncio.run(run_load.drive(options, scenario, run, topology))
+    return _conclude(run.path, options.json)
+
+
+def _up(options: argparse.Namespace) -> int:
+    scenario = scenario_from(options)
+    _, topology = _prepare(options, scenario, {})
+    asyncio.run(run_load.stay_up(options, scenario, topology))
+    return EXIT_DONE
+
+
+def _report(options: argparse.Namespace) -> int:
+    run_dir = Path(options.run_dir)
+    if not (run_dir / "manifest.json").is_file():
+        raise RunDirectoryError(f"RUN_DIR: {run_dir} holds no manifest.json, so it is not a run directory")
+    return _conclude(run_dir, options.json)
+
+
+def _scenarios(options: argparse.Namespace) -> int:
+    if options.name is None:
+        for name in scenario_names():
+            print(f"{name:14} {load_scenario(name, []).description}")
+        return EXIT_DONE
+    scenario = load_scenario(options.name, [])
+    print(f"# {scenario.name}: {scenario.description}")
+    for table, settings in scenario.tables().items():
+        print(f"\n[{table}]")
+        for name, value in dataclasses.asdict(settings).items():
+            print(f"{name} = {json.dumps(value)}")
+    return EXIT_DONE
+
+
+def _prepare(options: argparse.Namespace, scenario: Scenario, plan: dict[str, Any]) -> tuple[RunDirectory, Topology]:
+    cpus = usable_cpus()
+    pinning = pinning_of(cpus, wanted=not options.no_pin)
+    manifest = {
+        "command": ["disagg-sim", *sys.argv[1:]],
+        "scenario": {
+            "name": scenario.name,
+            "description": scenario.description,
+            **{table: dataclasses.asdict(settings) for table, settings in scenario.tables().items()},
+        },
+        "seed": scenario.load.seed,
+        **plan,
+        "versions": versions(),
+        "host": {**host_facts(), "pinning": _pinning_json(pinning)},
+        "interrupted": False,
+        "failure": None,
+    }
+    run = RunDirectory.create(options.out, options.verb, manifest)
+    return run, Topology(run.path, pinning)
+
+
+def _pinning_json(pinning: Pinning) -> dict[str, list[int]]:
+    return {"orchestrator": sorted(pinning.orchestrator), "others": sorted(pinning.others)}
+
+
+def _conclude(run_dir: Path, as_json: bool) -> int:
+    """Fold the run directory into result.json and report.html, print it, and judge."""
+    result = analyze(run_dir)
+    (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    report = write_report(run_dir, result)
+    if as_json:
+        print(json.dumps(result))
+        progress(f"report: {report}")
+    else:
+        print(render_text(result, report))
+    return EXIT_VOID if result["verdict"]["state"] == "void" else EXIT_DONE
+
+
+_VERBS = {"compare": _compare, "run": _run, "up": _up, "report": _report, "scenarios": _scenarios}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The load of a run: Locust, started headless as a process of its own with a plan file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import loadtest
+from loadtest.experiment.processes import ChildProcess
+from loadtest.experiment.topology import Topology
+from loadtest.plan import LoadPlan
+from loadtest.scenario import Scenario
+
+__all__ = ["start_load"]
+
+
+async def start_load(topology: Topology, scenario: Scenario, ops_port: int) -> ChildProcess:
+    """Start Locust against the topology's orchestrator; its results go into the run directory."""
+    run_dir = topology.run_dir.absolute()
+    plan = LoadPlan(
+        host=topology.url,
+        settings=scenario.load,
+        gen=scenario.gen,
+        cache_hit_ratio=scenario.ctx.cache_hit_ratio,
+        out=str(run_dir),
+        ops=f"127.0.0.1:{ops_port}",
+    )
+    plan_path = run_dir / "plan.json"
+    plan.write(plan_path)
+    locustfile = Path(loadtest.__path__[0]) / "locustfile.py"
+    argv = [
+        *(sys.executable, "-m", "locust", "-f", str(locustfile), "--headless", "-u", "1", "-r", "1"),
+        *("--only-summary", "--host", topology.url, "--plan", str(plan_path)),
+    ]
+    log = run_dir / "logs" / "locust.log"
+    return await ChildProcess.start("locust", argv, log, topology.pinning.others, announces=False)

@@ -1,0 +1,111 @@
+"""The command line: verbs, options and their checks.  What a verb does is in the module of its name."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+__all__ = ["parser"]
+
+AT_TOK_S = 15_400.0
+
+_EPILOG = """\
+examples:
+  disagg-sim compare                              what does the pre-filter cost?
+  disagg-sim compare filter-on my_pkg.mine:policy a policy of your own against it
+  disagg-sim compare --set usage=null             the same, with usage null on every chunk
+  disagg-sim run azure-conv --duration 60         one load run
+  disagg-sim report runs/compare-...              the report again, from its files
+
+exit codes: 0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of ``disagg-sim``."""
+    top = argparse.ArgumentParser(
+        prog="disagg-sim",
+        description="Will my orchestrator's event loop hold, and what does a change on its per-chunk path cost?",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
+
+    compare = verbs.add_parser("compare", help="what does one policy cost against another?")
+    compare.add_argument(
+        "policies",
+        nargs="*",
+        metavar="POLICY",
+        default=["filter-off", "filter-on"],
+        help="built-in name or package.module:callable; default: filter-off filter-on",
+    )
+    _add_run_options(compare, scenario="seed")
+    compare.add_argument("--duration", type=_positive, default=84.0, metavar="S", help="time in blocks (default 84)")
+    compare.add_argument("--block", type=_positive, default=0.7, metavar="S", help="length of a block (default 0.7)")
+    compare.add_argument(
+        "--settle", type=_positive, default=0.1, metavar="S", help="dropped after each switch (default 0.1)"
+    )
+    compare.add_argument("--warmup", type=_positive, default=4.0, metavar="S", help="load before blocks (default 4)")
+    compare.add_argument(
+        "--at-rate", type=_positive, default=AT_TOK_S, metavar="TOK_S", help="rate the core share is stated at"
+    )
+
+    run = verbs.add_parser("run", help="one load run of a scenario")
+    run.add_argument("scenario", metavar="SCENARIO", help="a name (see `disagg-sim scenarios`) or a TOML file")
+    _add_run_options(run, scenario=None)
+    run.add_argument("--duration", type=_positive, default=None, metavar="S", help="time in which requests start")
+
+    up = verbs.add_parser("up", help="start the topology and stay up")
+    _add_topology_options(up, scenario="smoke")
+
+    report = verbs.add_parser("report", help="rebuild result.json and report.html from a run directory")
+    report.add_argument("run_dir", metavar="RUN_DIR")
+    report.add_argument("--json", action="store_true", help="print the result as JSON")
+
+    scenarios = verbs.add_parser("scenarios", help="list the scenarios, or show one")
+    scenarios.add_argument("name", nargs="?", metavar="NAME")
+    return top
+
+
+def _add_topology_options(verb: argparse.ArgumentParser, scenario: str | None) -> None:
+    if scenario is not None:
+        verb.add_argument(
+            "--scenario", default=scenario, metavar="NAME|FILE", help=f"scenario or TOML file (default {scenario})"
+        )
+    verb.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="override a scenario's key"
+    )
+    verb.add_argument("--seed", type=_whole, default=None, help="seed of everything random")
+    verb.add_argument("--out", default=None, metavar="DIR", help="run directory (default runs/VERB-TIME)")
+    verb.add_argument("--no-pin", action="store_true", help="do not give the orchestrator a CPU of its own")
+    verb.add_argument("--unix", action="store_true", help="orchestrator to ctx and gen over Unix sockets")
+
+
+def _add_run_options(verb: argparse.ArgumentParser, scenario: str | None) -> None:
+    _add_topology_options(verb, scenario)
+    verb.add_argument("--rate", type=_positive, default=None, metavar="TOK_S", help="tokens per second in total")
+    verb.add_argument("--request-rate", type=_positive, default=None, metavar="R_S", help="requests per second")
+    verb.add_argument("--streams", type=_at_least_one, default=None, metavar="N", help="streams of a staggered load")
+    verb.add_argument("--json", action="store_true", help="print the result as JSON; progress goes to stderr")
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
+    return int(text)
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
+    return int(text)

@@ -1,0 +1,117 @@
+"""What can be wrong with a process of the run: starved, throttled, saturated, late, short of its rate.
+
+Each reason names the process, so that a verdict says *whose* fault it is.  The limits are in `thresholds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from loadtest.experiment import thresholds as limits
+from loadtest.experiment.facts import Facts, ProcessFacts
+from loadtest.experiment.reasons import Reason, graded, percent
+
+__all__ = ["process_reasons"]
+
+
+def process_reasons(facts: Facts) -> Iterator[Reason]:
+    """Every process held against its limits, the orchestrator first."""
+    order = ("orchestrator", "gen", "load", "ctx")
+    for process in sorted(facts.processes, key=lambda process: order.index(process.role)):
+        yield from _starved(process)
+        if process.role == "orchestrator":
+            yield from _saturated(process)
+        else:
+            yield from _too_slow(process)
+
+
+def _starved(process: ProcessFacts) -> Iterator[Reason]:
+    role, who = process.role, _who(process)
+    own = role == "orchestrator"
+    limits = (
+        (limits.ORCHESTRATOR_WAIT_SUSPECT, limits.ORCHESTRATOR_WAIT_VOID)
+        if own
+        else (limits.OTHERS_WAIT_SUSPECT, limits.OTHERS_WAIT_VOID)
+    )
+    wait, throttled = process.run_queue_wait_share, process.throttled_share
+    yield from graded(
+        f"{role}_cpu_starvation",
+        wait,
+        *limits,
+        lambda limit: (
+            f"CPU starvation: {who} was ready to run, and was not running, {percent(wait or 0)} of the time "
+            f"(limit {limit})"
+        ),
+    )
+    yield from graded(
+        f"{role}_throttled",
+        throttled,
+        limits.THROTTLED_SUSPECT,
+        limits.THROTTLED_VOID,
+        lambda limit: f"a CPU quota held {who} back {percent(throttled or 0)} of the time (limit {limit})",
+    )
+
+
+def _saturated(process: ProcessFacts) -> Iterator[Reason]:
+    share = process.loop_cpu_share
+    yield from graded(
+        "orchestrator_saturated",
+        share,
+        limits.SATURATED_SUSPECT,
+        limits.SATURATED_VOID,
+        lambda limit: (
+            f"the orchestrator's core is saturated: its loop ran {percent(share or 0)} of the time in its dearest "
+            f"arm (limit {limit}), so queues and not policies set the cost"
+        ),
+    )
+
+
+_PLANNED = {"gen": "tokens", "load": "requests", "ctx": "prefill answers"}
+
+
+def _too_slow(process: ProcessFacts) -> Iterator[Reason]:
+    role, who = process.role, _who(process)
+    if process.delivered_share is not None:
+        delivered = process.delivered_share
+        yield from graded(
+            f"{role}_rate",
+            1.0 - delivered,
+            limits.GEN_SHORTFALL_SUSPECT,
+            limits.GEN_SHORTFALL_VOID,
+            lambda _: f"{who} could not hold its rate: it delivered {percent(delivered)} of the asked token rate",
+        )
+    cpu, late_seconds, lateness_s = process.cpu_share, process.late_second_share, process.lateness_p99_s
+    yield from graded(
+        f"{role}_cpu",
+        cpu,
+        limits.OTHERS_CPU_SUSPECT,
+        limits.OTHERS_CPU_VOID,
+        lambda limit: f"{who} used {percent(cpu or 0)} of a core (limit {limit}) and may be what limits the run",
+    )
+    if lateness_s is not None and lateness_s > limits.LATENESS_SUSPECT_S:
+        state = "void" if lateness_s > limits.LATENESS_VOID_S else "suspect"
+        text = (
+            f"{who} was late: {_PLANNED[role]} went out {lateness_s * 1e3:.3g} ms after their time at p99 "
+            f"(limit {limits.LATENESS_SUSPECT_S * 1e3:g} ms)"
+        )
+        yield Reason(f"{role}_lateness", state, text, lateness_s)
+    yield from graded(
+        f"{role}_loop_lag",
+        late_seconds,
+        limits.LATE_SECONDS_SUSPECT,
+        limits.LATE_SECONDS_VOID,
+        lambda limit: (
+            f"the loop of {who} was more than {limits.LATE_SECOND_S * 1e3:g} ms late in {percent(late_seconds or 0)} of the "
+            f"seconds (limit {limit}), so its time stamps are late too"
+        ),
+    )
+
+
+def _who(process: ProcessFacts) -> str:
+    match process.role:
+        case "orchestrator":
+            return "the orchestrator"
+        case "load":
+            return "the load generator (Locust)"
+        case role:
+            return f"the {role} server {process.name}"

@@ -1,0 +1,66 @@
+"""The run directory: every fact of a run, written as it becomes known; results are folds over these files."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["RunDirectory", "RunDirectoryError"]
+
+
+class RunDirectoryError(ValueError):
+    """The directory asked for cannot be used."""
+
+
+class RunDirectory:
+    """Files of one run below ``path``; ``manifest`` is written first and again whenever it changes."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    @classmethod
+    def create(cls, wanted: str | None, kind: str, manifest: Mapping[str, Any]) -> RunDirectory:
+        """Make ``wanted`` (default: runs/KIND-TIME) and write the manifest.  RunDirectoryError if it is in use."""
+        now = datetime.datetime.now().astimezone()
+        path = Path(wanted) if wanted else _unused(Path("runs") / f"{kind}-{now:%Y%m%d-%H%M%S}")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise RunDirectoryError(f"--out: {path} is not empty; a run keeps its files apart")
+        except OSError as error:
+            raise RunDirectoryError(f"--out: cannot use {path}: {error.strerror}") from None
+        head = {"schema": "disagg-sim/manifest/1", "kind": kind, "started": now.isoformat(timespec="seconds")}
+        run = cls(path, {**head, **manifest})
+        run.save_manifest()
+        return run
+
+    def save_manifest(self, **changes: object) -> None:
+        """Record ``changes`` in the manifest."""
+        self.manifest.update(changes)
+        self.write_json("manifest.json", self.manifest)
+
+    def write_json(self, name: str, value: object) -> None:
+        """Write one JSON file whole or not at all."""
+        self._write(name, json.dumps(value, indent=1) + "\n")
+
+    def write_lines(self, name: str, records: Iterable[object]) -> None:
+        """Write one JSON object a line."""
+        self._write(name, "".join(json.dumps(record) + "\n" for record in records))
+
+    def _write(self, name: str, text: str) -> None:
+        partial = self.path / f".{name}.partial"
+        partial.write_text(text)
+        partial.replace(self.path / name)
+
+
+def _unused(path: Path) -> Path:
+    """``path``, or ``path``-2, -3 ... when two runs start in the same second."""
+    candidate, number = path, 1
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate

@@ -1,0 +1,168 @@
+"""The topology of a run as local processes: ctx and gen servers, the orchestrator, and who gets which CPU.
+
+Servers are started as modules and known by URL alone; nothing of theirs is imported.  The orchestrator is
+what is measured, so on two CPUs or more it has one to itself and everything else shares the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from loadtest.experiment.ports import free_ports
+from loadtest.experiment.processes import ChildFailedError, ChildProcess
+from loadtest.scenario import Scenario
+
+__all__ = ["Pinning", "Topology", "pinning_of"]
+
+_OPS_TIMEOUT = aiohttp.ClientTimeout(total=30)
+READINESS_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pinning:
+    """CPUs of the orchestrator and of all others; both empty when nothing is pinned."""
+
+    orchestrator: frozenset[int]
+    others: frozenset[int]
+
+
+def pinning_of(cpus: Sequence[int], *, wanted: bool) -> Pinning:
+    """The last CPU for the orchestrator, the rest for the others; one CPU cannot be shared out."""
+    if not wanted or len(cpus) < 2:
+        return Pinning(frozenset(), frozenset())
+    ordered = sorted(cpus)
+    return Pinning(frozenset(ordered[-1:]), frozenset(ordered[:-1]))
+
+
+@dataclass(slots=True)
+class Topology:
+    """Running servers.  `start` it, use it, `stop` it; ``died`` completes if a child ends on its own."""
+
+    run_dir: Path
+    pinning: Pinning
+    children: list[ChildProcess] = field(default_factory=list)
+    _session: aiohttp.ClientSession | None = None
+
+    async def start(self, scenario: Scenario, policies: Sequence[str], *, unix_upstreams: bool = False) -> None:
+        """Start ctx, gen and orchestrator and wait until the orchestrator has both.
+
+        ChildFailedError, with the child's last words, if one does not get ready.
+        """
+        self._session = aiohttp.ClientSession(timeout=_OPS_TIMEOUT)
+        logs = self.run_dir / "logs"
+        logs.mkdir(exist_ok=True)
+        ports = free_ports(4)
+        for index, (role, settings) in enumerate((("ctx", scenario.ctx), ("gen", scenario.gen))):
+            listen = f"unix:{logs.absolute()}/{role}0.sock" if unix_upstreams else f"127.0.0.1:{ports[index]}"
+            argv = [*_module(f"sim.{role}_server"), "--listen", listen, *_flags(settings)]
+            self.children.append(await ChildProcess.start(f"{role}0", argv, logs / f"{role}0.log", self.pinning.others))
+        argv = [*_module("sim.orchestrator"), "--listen", f"127.0.0.1:{ports[2]}", "--ops", f"127.0.0.1:{ports[3]}"]
+        for child in self.children:
+            argv += [f"--{child.name[:3]}", child.addresses["listen"]]
+        argv += ["--policies", ",".join(policies), *_flags(scenario.orchestrator)]
+        orchestrator = await ChildProcess.start(
+            "orchestrator", argv, logs / "orchestrator.log", self.pinning.orchestrator
+        )
+        self.children.append(orchestrator)
+        await self._wait_ready()
+
+    @property
+    def url(self) -> str:
+        """The orchestrator's data URL."""
+        return str(self._child("orchestrator").addresses["listen"])
+
+    def address(self, name: str, port: str = "ops") -> str:
+        """URL of a child's ``ops`` or ``listen`` port."""
+        return str(self._child(name).addresses[port])
+
+    def _child(self, name: str) -> ChildProcess:
+        return next(child for child in self.children if child.name == name)
+
+    @property
+    def servers(self) -> list[str]:
+        """Names of the children that are servers."""
+        return [child.name for child in self.children if child.addresses]
+
+    async def ops(self, name: str, method: str, path: str, body: object = None) -> Any:
+        """Call a server's operations port; the decoded answer.  ChildFailedError if it refuses or is gone."""
+        assert self._session is not None
+        url = self.address(name) + path
+        try:
+            async with self._session.request(method, url, json=body) as response:
+                answer = await response.json()
+                if response.status >= 400:
+                    message = answer.get("error", {}).get("message", answer)
+                    raise ChildFailedError(f"{name} refused {method} {path}: {message}", usage_error=True)
+                return answer
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ChildFailedError(f"{name} did not answer {method} {path}: {error or type(error).__name__}") from error
+
+    async def collect(self, path: str) -> dict[str, Any]:
+        """GET ``path`` from every server that still answers, by name."""
+        answers = {}
+        for name in self.servers:
+            with contextlib.suppress(ChildFailedError):
+                answers[name] = await self.ops(name, "GET", path)
+        return answers
+
+    async def _wait_ready(self) -> None:
+        assert self._session is not None
+        last: object = None
+        try:
+            async with asyncio.timeout(READINESS_TIMEOUT_S):
+                while True:
+                    with contextlib.suppress(aiohttp.ClientError):
+                        async with self._session.get(self.url + "/health") as response:
+                            if response.status == 200:
+                                return
+                            last = await response.text()
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise ChildFailedError(f"the orchestrator did not find its servers ready: {last}") from None
+
+    async def died(self) -> ChildProcess:
+        """Wait until a child ends that was not told to."""
+        waits = {asyncio.ensure_future(child.process.wait()): child for child in self.children}
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return waits[done.pop()]
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def stop(self) -> None:
+        """End every child, last started first."""
+        for child in reversed(self.children):
+            await child.stop()
+        if self._session is not None:
+            await self._session.close()
+
+
+def _module(name: str) -> list[str]:
+    return [sys.executable, "-m", name]
+
+
+def _flags(settings: Any) -> list[str]:
+    """Command-line flags of what differs from the defaults."""
+    flags = []
+    for entry in dataclasses.fields(settings):
+        value = getattr(settings, entry.name)
+        if value != entry.default:
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            flags += [f"--{entry.name.replace('_', '-')}", text]
+    return flags
+
+
+def usable_cpus() -> list[int]:
+    """CPUs this process may run on."""
+    return sorted(os.sched_getaffinity(0))

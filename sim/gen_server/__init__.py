@@ -1,0 +1,1 @@
+"""The fake generation (decode) server."""

@@ -1,0 +1,164 @@
+"""Whose token is due now: each stream at its own phase, or one engine step for all.
+
+The rule: token k is due at due(k-1) + gap, never at the wake-up + gap, so lateness does not add up; the gap is
+drawn at the load of the moment.  A stream's token 0 is what the hand-off brought, due when its KV has come over.
+What a token looks like on the wire is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from sim.core.latency import Jitter, step_s
+from sim.core.settings import GenSettings
+from sim.service.wheel import TimerWheel
+
+__all__ = ["Lockstep", "Paced", "Pacer", "TokenTaker", "make_pacer"]
+
+
+class TokenTaker(Protocol):
+    """What gets tokens: a stream, or an answer that is sent whole."""
+
+    def token_due(self, due_ns: int, now_ns: int) -> bool:
+        """One more token is due; False if it wants no further one."""
+
+
+class Pacer(Protocol):
+    """Gives every running stream its tokens when they are due."""
+
+    def __len__(self) -> int:
+        """Streams running, those whose KV is still on its way included: they hold a slot already."""
+
+    def join(self, stream: TokenTaker, ready_ns: int) -> None:
+        """Run ``stream``, whose KV is here at ``ready_ns``."""
+
+    def leave(self, stream: TokenTaker) -> None:
+        """Stop it at once; nothing happens if it has had its last token."""
+
+
+def make_pacer(settings: GenSettings, wheel: TimerWheel, clock: Callable[[], int]) -> Pacer:
+    """The pacer that ``settings.emission`` names."""
+    return Paced(settings, wheel) if settings.emission == "paced" else Lockstep(settings, wheel, clock)
+
+
+class _Gaps:
+    """Draws the time between two tokens, ns."""
+
+    def __init__(self, settings: GenSettings) -> None:
+        self._settings = settings
+        self._jitter = Jitter(settings.jitter, settings.seed)
+        fixed = settings.jitter == 0 and settings.load_slope == 0
+        self._fixed_ns = round(settings.itl_s * 1e9) if fixed else None
+
+    def draw_ns(self, running: int) -> int:
+        if self._fixed_ns is not None:
+            return self._fixed_ns
+        return round(step_s(self._settings, running / self._settings.slots) * self._jitter.draw() * 1e9)
+
+
+class Paced:
+    """Every stream by itself, at the phase its arrival gave it."""
+
+    def __init__(self, settings: GenSettings, wheel: TimerWheel) -> None:
+        self._wheel = wheel
+        self._gaps = _Gaps(settings)
+        self._phases: dict[TokenTaker, _Phase] = {}
+
+    def __len__(self) -> int:
+        return len(self._phases)
+
+    def join(self, stream: TokenTaker, ready_ns: int) -> None:
+        """Token 0 is due at ``ready_ns``."""
+        phase = self._phases[stream] = _Phase(self, stream)
+        phase.wait(ready_ns)
+
+    def leave(self, stream: TokenTaker) -> None:
+        """Stop it at once."""
+        phase = self._phases.pop(stream, None)
+        if phase is not None:
+            self._wheel.cancel(phase.due_ns, phase.on_due)
+
+
+class _Phase:
+    """One stream's place in time."""
+
+    __slots__ = ("_pacer", "_stream", "due_ns")
+
+    def __init__(self, pacer: Paced, stream: TokenTaker) -> None:
+        self._pacer = pacer
+        self._stream = stream
+        self.due_ns = 0
+
+    def wait(self, due_ns: int) -> None:
+        self.due_ns = due_ns
+        self._pacer._wheel.schedule(due_ns, self.on_due)
+
+    def on_due(self, due_ns: int, now_ns: int) -> None:
+        pacer = self._pacer
+        if self._stream.token_due(due_ns, now_ns):
+            self.wait(due_ns + pacer._gaps.draw_ns(len(pacer._phases)))
+        else:
+            pacer._phases.pop(self._stream, None)
+
+
+class Lockstep:
+    """One engine: a step emits a token for every running stream, in one burst; who comes waits for the next.
+
+    An engine with nothing to do has no phase: the first to come starts its steps.
+    """
+
+    def __init__(self, settings: GenSettings, wheel: TimerWheel, clock: Callable[[], int]) -> None:
+        self._wheel = wheel
+        self._clock = clock
+        self._gaps = _Gaps(settings)
+        self._arriving: dict[TokenTaker, _Arrival] = {}
+        self._running: dict[TokenTaker, None] = {}
+        self._step_due_ns: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._arriving) + len(self._running)
+
+    def join(self, stream: TokenTaker, ready_ns: int) -> None:
+        """Token 0 comes with the first step due at or after ``ready_ns``."""
+        arrival = self._arriving[stream] = _Arrival(self, stream, ready_ns)
+        self._wheel.schedule(ready_ns, arrival.on_due)
+
+    def leave(self, stream: TokenTaker) -> None:
+        """Stop it at once."""
+        arrival = self._arriving.pop(stream, None)
+        if arrival is not None:
+            self._wheel.cancel(arrival.ready_ns, arrival.on_due)
+        self._running.pop(stream, None)
+
+    def admit(self, stream: TokenTaker, ready_ns: int) -> None:
+        """Its KV is here: it takes part from the next step on."""
+        del self._arriving[stream]
+        self._running[stream] = None
+        if self._step_due_ns is None:
+            self._step_due_ns = ready_ns
+            self._wheel.schedule(ready_ns, self._step)
+
+    def _step(self, due_ns: int, _now_ns: int) -> None:
+        clock = self._clock
+        done = [stream for stream in self._running if not stream.token_due(due_ns, clock())]
+        for stream in done:
+            self._running.pop(stream, None)
+        self._step_due_ns = None
+        if self._running:
+            self._step_due_ns = due_ns + self._gaps.draw_ns(len(self))
+            self._wheel.schedule(self._step_due_ns, self._step)
+
+
+class _Arrival:
+    """A stream whose KV is on its way."""
+
+    __slots__ = ("_engine", "_stream", "ready_ns")
+
+    def __init__(self, engine: Lockstep, stream: TokenTaker, ready_ns: int) -> None:
+        self._engine = engine
+        self._stream = stream
+        self.ready_ns = ready_ns
+
+    def on_due(self, due_ns: int, _now_ns: int) -> None:
+        self._engine.admit(self._stream, due_ns)

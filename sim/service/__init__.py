@@ -1,0 +1,1 @@
+"""What every server process shares: config, lifecycle, operations port, loop health, timers."""

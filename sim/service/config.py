@@ -1,0 +1,107 @@
+"""Command lines of the servers, made from their settings: one flag per field, checked before anything starts.
+
+A bad flag ends the process with status 2 and says which flag, its value and what is allowed.  Which settings
+there are is `sim.core.settings`' business.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sim.core.settings import SettingError, describe, from_mapping
+
+__all__ = ["Address", "ProcessOptions", "options_of", "server_parser"]
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen: a TCP host and port (0: any free one), or a Unix socket's path."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    path: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read "HOST:PORT", "[IPV6]:PORT" or "unix:PATH"; ValueError says what is wrong."""
+        if text.startswith("unix:"):
+            if not (path := text[5:]):
+                raise ValueError(f"{text!r} has no path; give unix:PATH")
+            return cls(path=path)
+        host, colon, port = text.rpartition(":")
+        if not (colon and host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+            raise ValueError(f"{text!r} is not HOST:PORT (port 0 to 65535) or unix:PATH")
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"unix:{self.path}" if self.path is not None else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """How a client names it: "http://HOST:PORT" or "unix:PATH"."""
+        return str(self) if self.path is not None else f"http://{self}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """What a server process is told besides its settings."""
+
+    listen: Address = Address()
+    ops: Address = Address()
+    log_level: str = "info"
+
+
+def server_parser(server: str, settings: type, description: str) -> argparse.ArgumentParser:
+    """A parser with the process flags and one flag per field of ``settings``; a server may add its own."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m sim.{server}",
+        description=description,
+        allow_abbrev=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=120),
+    )
+    process = parser.add_argument_group("process")
+    process.add_argument("--listen", metavar="ADDR", default="127.0.0.1:0", help="data port: HOST:PORT or unix:PATH")
+    process.add_argument("--ops", metavar="ADDR", default="127.0.0.1:0", help="operations port: HOST:PORT")
+    process.add_argument("--log-level", metavar="LEVEL", default="info", help=", ".join(LOG_LEVELS))
+    group = parser.add_argument_group("settings")
+    for row in describe(settings):
+        group.add_argument(
+            _flag(row.name),
+            metavar=row.type_name.upper(),
+            help=f"{row.description} [{row.allowed}; default {row.default}]".replace("%", "%%"),
+        )
+    return parser
+
+
+def options_of(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, settings: type[T]
+) -> tuple[ProcessOptions, T]:
+    """The checked options; what cannot be used ends the process through ``parser.error`` (status 2)."""
+    given: dict[str, Any] = vars(arguments)
+    try:
+        chosen = from_mapping(
+            settings, {row.name: given[row.name] for row in describe(settings) if given[row.name] is not None}, "-"
+        )
+    except SettingError as error:
+        name, _, reason = str(error).removeprefix("-.").partition(": ")
+        parser.error(f"{_flag(name)}: {reason}")
+    addresses = {}
+    for name in ("listen", "ops"):
+        try:
+            addresses[name] = Address.parse(given[name])
+        except ValueError as error:
+            parser.error(f"{_flag(name)}: {error}")
+    if arguments.log_level not in LOG_LEVELS:
+        parser.error(f"--log-level: {arguments.log_level!r} is not one of {', '.join(LOG_LEVELS)}")
+    return ProcessOptions(addresses["listen"], addresses["ops"], arguments.log_level), chosen
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,37 @@
+"""The contract of ``disagg-sim/compare/1``, held against a result: keys, types and what must add up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def assert_compare_shape(result: dict[str, Any]) -> None:
+    assert result["schema"] == "disagg-sim/compare/1"
+    assert result["verdict"]["state"] in ("valid", "suspect", "void")
+    assert all({"code", "text"} <= set(reason) for reason in result["verdict"]["reasons"])
+    assert result["equality"]["state"] in ("equal", "differs", "error")
+    for name, arm in result["arms"].items():
+        assert arm["policy"], name
+        assert arm["chunks"] > 0
+        low, high = arm["cpu_us_per_chunk"]["ci95"]
+        assert 0 < low <= arm["cpu_us_per_chunk"]["mean"] <= high
+        assert 0 < arm["core_share_at_rate"] < 10
+        assert arm["events_per_read"] > 0
+        assert arm["loop_lag_s"]["p50"] <= arm["loop_lag_s"]["p99"] <= arm["loop_lag_s"]["max"]
+        assert 0 <= arm["run_queue_wait_share"] <= 1
+    for difference in [*result["differences"], result["control"]]:
+        figure = difference["cpu_us_per_chunk"]
+        low, high = figure["ci95"]
+        assert low <= figure["estimate"] <= high
+        assert figure["mde"] > 0
+        assert difference["significant"] == (low > 0 or high < 0)
+    first, *others = [name for name in result["arms"] if not name.endswith(":again")]
+    assert [(d["a"], d["b"]) for d in result["differences"]][: len(others)] == [(first, other) for other in others]
+    assert {result["control"]["a"], result["control"]["b"]} == {first, first + ":again"}
+    rounds = result["rounds"]
+    assert rounds["planned"] == rounds["used"] + sum(rounds["void"].values())
+    client = result["client"]
+    for key in ("ttft_s", "itl_s", "e2e_s"):
+        assert client[key]["p50"] <= client[key]["p99"]
+    streams = client["streams"]
+    assert streams["started"] == streams["ok"] + sum(streams["failed"].values()) + streams.get("aborted", 0)

@@ -1,0 +1,51 @@
+"""What cannot be used is refused with status 2, by name, with what is allowed, and before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.system.conftest import run_command
+
+pytestmark = pytest.mark.system
+
+CASES = {
+    "unknown verb": (["certify"], ["'certify'", "compare"]),
+    "unknown scenario": (["compare", "--scenario", "nope"], ["nope", "seed", "smoke"]),
+    "unknown policy": (["compare", "filter-off", "nope"], ["'nope'", "parse", "prefilter", "verbatim"]),
+    "policy twice": (["compare", "filter-on", "filter-on"], ["twice", "filter-on"]),
+    "plug-in that is not there": (["compare", "filter-off", "no.such:thing"], ["no.such"]),
+    "verbatim without gen's help": (["compare", "filter-off", "verbatim"], ["usage_by=gen"]),
+    "unknown key": (["compare", "--set", "usagee=null"], ["usagee"]),
+    "value not allowed": (["compare", "--set", "usage=maybe"], ["usage", "'maybe'", "absent, null, final, continuous"]),
+    "value out of range": (["compare", "--set", "cache_hit_ratio=2"], ["cache_hit_ratio", "0 to 1"]),
+    "no equals sign": (["compare", "--set", "usage"], ["usage", "key=value"]),
+    "duration not a number": (["compare", "--duration", "long"], ["'long'", "number above 0"]),
+    "duration too short": (["compare", "--duration", "0.5"], ["--duration", "0.5"]),
+    "trace that is not there": (
+        ["run", "azure-conv", "--set", "trace=/no/such.csv", "--duration", "5"],
+        ["/no/such.csv"],
+    ),
+    "not a run directory": (["report", "/"], ["manifest.json"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), CASES.values(), ids=CASES)
+def test_refused_with_status_2_and_the_reason(arguments: list[str], words: list[str], tmp_path: Path) -> None:
+    code, out, err = run_command(*arguments, cwd=tmp_path)
+
+    assert code == 2, (out, err)
+    assert out == ""
+    assert "Traceback" not in err
+    for word in words:
+        assert word.lower() in err.lower(), err
+
+
+def test_a_run_directory_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    code, _, err = run_command("run", "smoke", "--out", str(tmp_path), cwd=tmp_path)
+
+    assert code == 2
+    assert "not empty" in err
+    assert (tmp_path / "precious").read_text() == "kept"
