@@ -88,9 +88,9 @@ def _stamp_ns(text: str, where: str) -> int:
     digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
     try:
         moment = datetime.fromisoformat(whole + rest[len(digits) :])
-        if dot and not 1 <= len(digits) <= 9:
-            raise ValueError(digits)
     except ValueError:
-        raise TraceError(f"{where}: TIMESTAMP {text!r} is not of the form 2023-11-16 18:15:46.6805900") from None
+        moment = None
+    if moment is None or (dot and not 1 <= len(digits) <= 9):
+        raise TraceError(f"{where}: TIMESTAMP {text!r} is not of the form 2023-11-16 18:15:46.6805900")
     since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000_000 + int(digits.ljust(9, "0") if digits else 0)

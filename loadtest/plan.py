@@ -43,9 +43,7 @@ class LoadSettings:
     streams: int = setting(20, "requests of a staggered load", minimum=1, maximum=1_000_000)
     ramp_s: float = setting(1.0, "time over which a staggered load starts, s", minimum=0, maximum=86_400)
     trace: str = setting("", "Azure-format CSV to replay: its arrivals, its lengths")
-    speed: float = setting(
-        1.0, "speed of a replay (2: twice the recorded request rate)", minimum=1e-3, maximum=1e4
-    )
+    speed: float = setting(1.0, "speed of a replay (2: twice the recorded request rate)", minimum=1e-3, maximum=1e4)
     limit: int = setting(0, "greatest number of requests (0: no limit)", minimum=0)
     lengths: str = setting(
         "fixed",
@@ -55,14 +53,15 @@ class LoadSettings:
     prompt_tokens: int = setting(64, "prompt length (fixed), tokens", minimum=1, maximum=MAX_TOKENS)
     output_tokens: int = setting(30, "reply length (fixed), tokens", minimum=1, maximum=MAX_TOKENS)
     duration_s: float = setting(
-        0.0, "requests are due before this time, s (0: no end of its own)", minimum=0, maximum=1e7
+        0.0,
+        "requests are due before this time, s; staggered: what streams get after the ramp (0: no end of its own)",
+        minimum=0,
+        maximum=1e7,
     )
     seed: int = setting(1, "seed of arrivals, lengths and prompts", minimum=0)
     sample_every: int = setting(10, "one stream in so many is compared byte for byte (0: none)", minimum=0)
     timeout_s: float = setting(200.0, "longest silence on a stream, s", minimum=0.1, maximum=86_400)
-    stop_timeout_s: float = setting(
-        30.0, "time that live streams get after `duration_s`, s", minimum=0, maximum=86_400
-    )
+    stop_timeout_s: float = setting(30.0, "time that streams get to finish after that, s", minimum=0, maximum=86_400)
 
     def __post_init__(self) -> None:
         if self.trace:
@@ -74,6 +73,13 @@ class LoadSettings:
                 raise SettingError(f"request_rate: {self.arrivals} arrivals need a rate above 0")
             if self.duration_s <= 0 and self.limit <= 0:
                 raise SettingError(f"duration_s: {self.arrivals} arrivals need an end: set duration_s or limit")
+
+    @property
+    def end_s(self) -> float | None:
+        """When the load is to be over, counted from its start, s; None when the schedule alone ends it."""
+        if self.duration_s <= 0:
+            return None
+        return self.duration_s + (self.ramp_s if self.arrivals == "staggered" else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

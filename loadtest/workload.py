@@ -33,10 +33,10 @@ MODEL = "sim"
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
 _TEXT_BYTES = 1 << 16
 _WORDS = (
-    "the a of to and in is it you that he was for on are with as his they be at one have this from or had by hot but "
-    "some what there we can out other were all your when up use word how said an each she which do their time if will "
-    "way about many then them would write like so these her long make thing see him two has look more day could go"
-).split()
+    "the", "of", "and", "you", "that", "was", "for", "with", "his", "they", "one", "have", "this", "from", "had",
+    "some", "what", "there", "other", "were", "your", "when", "use", "word", "how", "said", "each", "which", "their",
+    "time", "will", "way", "about", "many", "then", "them", "would", "write", "like", "these", "long", "make", "thing",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ def plan_requests(settings: LoadSettings, seed: int, trace: Sequence[TraceRow] =
         due = arrivals.poisson(settings.request_rate, times)
     else:
         due = arrivals.replay((row.stamp_ns for row in trace), settings.speed)
-    all_due = arrivals.capped(due, settings.duration_s, settings.limit)
+    last_s = 0.0 if settings.arrivals == "staggered" else settings.duration_s
+    all_due = arrivals.capped(due, last_s, settings.limit)
     lengths = _lengths(settings, sizes, trace)
     return [PlannedRequest(seq, due_ns, *lengths(seq)) for seq, due_ns in enumerate(all_due)]
 

@@ -54,6 +54,7 @@ async def measure(options: argparse.Namespace, scenario: Scenario, run: RunDirec
         )
         if gate["state"] != "equal":
             return
+        run.write_json("counters_before.json", await topology.collect("/admin/counters"))
         load = await start_load(topology, scenario, free_ports(1)[0])
         watch.children.append(load)
         await watch.run(_warm_up(options, topology, scenario))
@@ -97,7 +98,7 @@ async def _run_blocks(options: argparse.Namespace, run: RunDirectory, topology: 
 async def _keep(run: RunDirectory, topology: Topology, load: ChildProcess | None) -> None:
     """Fetch the blocks, let the load end in order, fetch what the servers counted, stop everything."""
     with contextlib.suppress(ChildFailedError):
-        if topology.servers:
+        if "orchestrator" in topology.servers:
             ledger: dict[str, Any] = await topology.ops("orchestrator", "GET", "/admin/blocks")
             if ledger["state"] == "running":
                 ledger = await topology.ops("orchestrator", "DELETE", "/admin/blocks")

@@ -78,13 +78,10 @@ class StreamFacts:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A figure that two parties count and should count alike."""
+    """A figure that several parties count and should count alike: party -> its count, as the data flow."""
 
     what: str
-    left: str
-    left_value: int
-    right: str
-    right_value: int
+    counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +90,8 @@ class Facts:
 
     kind: str
     interrupted: bool = False
+    failure: str | None = None
+    """What ended the run before its time, such as a process that died."""
     processes: tuple[ProcessFacts, ...] = ()
     steal_share: float | None = None
     kernel_lag_share: float | None = None

@@ -7,6 +7,7 @@ orchestrator's own counters: 0 where the rewrite has moved elsewhere, and then t
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,8 +15,9 @@ from typing import Any
 import aiohttp
 
 from loadtest.experiment.gate_cases import CASES, Case, compare_streams, cut_events, mask_identity
+from loadtest.experiment.processes import ChildFailedError
 from loadtest.experiment.topology import Topology
-from sim.core.handoff import ctx_request, gen_request, read_ctx_answer
+from sim.core.handoff import HandoffError, ctx_request, gen_request, read_ctx_answer
 from sim.core.usage import Usage, rewrite_body
 
 __all__ = ["run_gate"]
@@ -34,14 +36,31 @@ class _Reference:
     usage: Usage
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Relayed:
+    """A case under one policy: events relayed, events the reference changes, first difference if any."""
+
+    events: int
+    changes: int
+    difference: dict[str, Any] | None
+
+
 async def run_gate(topology: Topology, policies: Sequence[str], *, usage_by: str) -> dict[str, Any]:
     """Run every case under every policy; the content of ``equality.json``.
 
-    Leaves the policy that was active before active again.  aiohttp.ClientError if a server is gone.
+    Leaves the policy that was active before active again.  ChildFailedError if a server does not answer.
     """
+    try:
+        return await _run_cases(topology, policies, usage_by)
+    except (aiohttp.ClientError, HandoffError, TimeoutError) as error:
+        raise ChildFailedError(f"equality gate: {error or type(error).__name__}") from error
+
+
+async def _run_cases(topology: Topology, policies: Sequence[str], usage_by: str) -> dict[str, Any]:
     before = await topology.ops("orchestrator", "GET", "/admin/policy")
     async with _session_of(topology) as direct, aiohttp.ClientSession(timeout=_TIMEOUT) as session:
-        references = [await _reference(topology, direct, case, usage_by) for case in CASES]
+        # All cases at once: a scenario's tokens may be a long time apart.
+        references = await asyncio.gather(*(_reference(topology, direct, case, usage_by) for case in CASES))
         results = {policy: await _try_policy(topology, session, policy, references) for policy in policies}
     await topology.ops("orchestrator", "POST", "/admin/policy", {"policy": before["policy"]})
     return {
@@ -89,19 +108,9 @@ async def _try_policy(
     switched = await topology.ops("orchestrator", "POST", "/admin/policy", {"policy": policy})
     own_name = switched["policy"]  # counters go by the policy's own name, not by an alias
     counters_before = await _counters(topology, own_name)
-    expected_changes, events, first = 0, 0, None
-    for reference in references:
-        case = reference.case
-        async with session.post(topology.url + _PATHS[case.endpoint], json=case.body()) as response:
-            if case.stream:
-                relayed = mask_identity(cut_events(await response.read()))
-                changes, difference = compare_streams(case.name, reference.events, relayed, reference.usage)
-                expected_changes += changes
-                events += len(relayed)
-                found = dataclasses.asdict(difference) if difference else None
-            else:
-                found = _body_difference(case.name, reference, await response.json())
-        first = first or found
+    relayed = await asyncio.gather(*(_relayed(topology, session, reference) for reference in references))
+    expected_changes = sum(one.changes for one in relayed)
+    first = next((one.difference for one in relayed if one.difference), None)
     counters = await _counters(topology, own_name)
     changed = counters["changed"] - counters_before["changed"]
     state = "equal" if first is None and changed == expected_changes else "differs"
@@ -114,11 +123,21 @@ async def _try_policy(
         }
     return {
         "state": state,
-        "events": events,
+        "events": sum(one.events for one in relayed),
         "changed": changed,
         "expected_changes": expected_changes,
         "first_difference": first,
     }
+
+
+async def _relayed(topology: Topology, session: aiohttp.ClientSession, reference: _Reference) -> _Relayed:
+    case = reference.case
+    async with session.post(topology.url + _PATHS[case.endpoint], json=case.body()) as response:
+        if not case.stream:
+            return _Relayed(0, 0, _body_difference(case.name, reference, await response.json()))
+        events = mask_identity(cut_events(await response.read()))
+        changes, difference = compare_streams(case.name, reference.events, events, reference.usage)
+        return _Relayed(len(events), changes, dataclasses.asdict(difference) if difference else None)
 
 
 async def _counters(topology: Topology, policy: str) -> dict[str, Any]:

@@ -28,16 +28,14 @@ def process_reasons(facts: Facts) -> Iterator[Reason]:
 def _starved(process: ProcessFacts) -> Iterator[Reason]:
     role, who = process.role, _who(process)
     own = role == "orchestrator"
-    limits = (
-        (limits.ORCHESTRATOR_WAIT_SUSPECT, limits.ORCHESTRATOR_WAIT_VOID)
-        if own
-        else (limits.OTHERS_WAIT_SUSPECT, limits.OTHERS_WAIT_VOID)
-    )
+    suspect = limits.ORCHESTRATOR_WAIT_SUSPECT if own else limits.OTHERS_WAIT_SUSPECT
+    void = limits.ORCHESTRATOR_WAIT_VOID if own else limits.OTHERS_WAIT_VOID
     wait, throttled = process.run_queue_wait_share, process.throttled_share
     yield from graded(
         f"{role}_cpu_starvation",
         wait,
-        *limits,
+        suspect,
+        void,
         lambda limit: (
             f"CPU starvation: {who} was ready to run, and was not running, {percent(wait or 0)} of the time "
             f"(limit {limit})"
@@ -101,8 +99,8 @@ def _too_slow(process: ProcessFacts) -> Iterator[Reason]:
         limits.LATE_SECONDS_SUSPECT,
         limits.LATE_SECONDS_VOID,
         lambda limit: (
-            f"the loop of {who} was more than {limits.LATE_SECOND_S * 1e3:g} ms late in {percent(late_seconds or 0)} of the "
-            f"seconds (limit {limit}), so its time stamps are late too"
+            f"the loop of {who} was more than {limits.LATE_SECOND_S * 1e3:g} ms late in "
+            f"{percent(late_seconds or 0)} of the seconds (limit {limit}), so its time stamps are late too"
         ),
     )
 

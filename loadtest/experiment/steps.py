@@ -42,7 +42,7 @@ def scenario_from(options: argparse.Namespace) -> Scenario:
         extra += [f"{table}.seed={options.seed}" for table in ("ctx", "gen", "load")]
     if getattr(options, "rate", None):
         streams = options.streams or scenario.load.streams
-        extra += ["gen.itl_ms=0", f"gen.tok_s={options.rate / streams}"]
+        extra.append(f"gen.tok_s={options.rate / streams}")
     return load_scenario(options.scenario, overrides + extra) if extra else scenario
 
 

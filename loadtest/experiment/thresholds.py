@@ -28,9 +28,9 @@ GEN_SHORTFALL_SUSPECT, GEN_SHORTFALL_VOID = 0.015, 0.03
 # The load's own loop: seconds with a stall over LATE_SECOND_S, long against the 1-4 ms of a loop that keeps up.
 LATE_SECOND_S = 0.050
 LATE_SECONDS_SUSPECT, LATE_SECONDS_VOID = 0.10, 0.50
-# Any failed stream is a finding; one in a hundred, and the load was not the one asked for.
-FAILED_STREAMS_SUSPECT, FAILED_STREAMS_VOID = 0.0, 0.01
-# Counters must agree to the unit, or the run is suspect.  One in a thousand changes CPU per chunk by as much as the intervals resolve.
+# Any failed stream makes a run suspect; above one in a hundred, the load was not the one asked for.
+FAILED_STREAMS_VOID = 0.01
+# Counters must agree to the unit, or the run is suspect.  One in a thousand is far more than streams caught half-way.
 MISMATCH_VOID = 0.001
 # With n rounds the smallest two-sided sign-flip p is 2/2^n: under 6 nothing can reach 5 %.  The interval's
 # coverage is proven from 8 rounds on.

@@ -54,7 +54,7 @@ class Topology:
     _session: aiohttp.ClientSession | None = None
 
     async def start(self, scenario: Scenario, policies: Sequence[str], *, unix_upstreams: bool = False) -> None:
-        """Start ctx, gen and orchestrator and wait until the orchestrator has both.
+        """Start ctx, gen and orchestrator and wait until the orchestrator has both; no policies: all built-in ones.
 
         ChildFailedError, with the child's last words, if one does not get ready.
         """
@@ -69,7 +69,7 @@ class Topology:
         argv = [*_module("sim.orchestrator"), "--listen", f"127.0.0.1:{ports[2]}", "--ops", f"127.0.0.1:{ports[3]}"]
         for child in self.children:
             argv += [f"--{child.name[:3]}", child.addresses["listen"]]
-        argv += ["--policies", ",".join(policies), *_flags(scenario.orchestrator)]
+        argv += [*(["--policies", ",".join(policies)] if policies else []), *_flags(scenario.orchestrator)]
         orchestrator = await ChildProcess.start(
             "orchestrator", argv, logs / "orchestrator.log", self.pinning.orchestrator
         )

@@ -56,12 +56,16 @@ def _equality(facts: Facts) -> Iterator[Reason]:
 
 
 def _mismatches(facts: Facts) -> Iterator[Reason]:
+    if not facts.mismatches:
+        return
+    rows, gaps, worst = [], [], 0.0
     for found in facts.mismatches:
-        gap = abs(found.left_value - found.right_value)
-        share = gap / max(found.left_value, found.right_value)
-        state = "void" if share > limits.MISMATCH_VOID and not facts.interrupted else "suspect"
-        text = f"{found.what} differ: {found.left} {found.left_value:,}, {found.right} {found.right_value:,}"
-        yield Reason("counters_differ", state, text, float(gap))
+        low, high = min(found.counts.values()), max(found.counts.values())
+        rows.append(f"{found.what} ({', '.join(f'{party} {n:,}' for party, n in found.counts.items())})")
+        gaps.append(high - low)
+        worst = max(worst, (high - low) / high)
+    state = "void" if worst > limits.MISMATCH_VOID and not facts.interrupted else "suspect"
+    yield Reason("counters_differ", state, f"counters are not equal: {'; '.join(rows)}", float(max(gaps)))
 
 
 def _failed_streams(facts: Facts) -> Iterator[Reason]:
@@ -71,8 +75,7 @@ def _failed_streams(facts: Facts) -> Iterator[Reason]:
     failed = sum(streams.failed.values())
     reasons = ", ".join(f"{reason} {n:,}" for reason, n in sorted(streams.failed.items(), key=lambda x: -x[1]))
     text = f"{failed:,} of {streams.started:,} streams failed a check: {reasons}"
-    limits = (limits.FAILED_STREAMS_SUSPECT, limits.FAILED_STREAMS_VOID)
-    yield from graded("streams_failed", failed / streams.started, *limits, lambda _: text)
+    yield from graded("streams_failed", failed / streams.started, 0.0, limits.FAILED_STREAMS_VOID, lambda _: text)
 
 
 def _steal(facts: Facts) -> Iterator[Reason]:
@@ -108,12 +111,12 @@ def _too_few_rounds(facts: Facts) -> Iterator[Reason]:
     rounds = facts.rounds
     if rounds is None or rounds.used >= limits.ROUNDS_SUSPECT:
         return
-    state, limit = (
-        ("void", limits.ROUNDS_VOID) if rounds.used < limits.ROUNDS_VOID else ("suspect", limits.ROUNDS_SUSPECT)
-    )
+    void = rounds.used < limits.ROUNDS_VOID
+    limit = limits.ROUNDS_VOID if void else limits.ROUNDS_SUSPECT
     why = ", ".join(f"{reason.replace('_', ' ')} {n}" for reason, n in rounds.void.items())
     text = f"too few rounds: {rounds.used} of {rounds.planned} count (at least {limit} needed)"
-    yield Reason("too_few_rounds", state, f"{text}; void: {why}" if why else text, float(rounds.used))
+    text = f"{text}; void: {why}" if why else text
+    yield Reason("too_few_rounds", "void" if void else "suspect", text, float(rounds.used))
 
 
 def _batching(facts: Facts) -> Iterator[Reason]:
@@ -121,10 +124,15 @@ def _batching(facts: Facts) -> Iterator[Reason]:
     if rounds is None or not rounds.events_per_read:
         return
     arm, most = max(rounds.events_per_read.items(), key=lambda x: x[1])
-    text = f"overload turned into batching: {most:.2f} events per read under {arm}, where gen writes {{}} at once"
-    limits = (limits.BATCHING_SUSPECT, limits.BATCHING_VOID)
     yield from graded(
-        "batching", most / rounds.events_per_write, *limits, lambda _: text.format(rounds.events_per_write)
+        "batching",
+        most / rounds.events_per_write,
+        limits.BATCHING_SUSPECT,
+        limits.BATCHING_VOID,
+        lambda _: (
+            f"overload turned into batching: {most:.2f} events per read under {arm}, where gen writes "
+            f"{rounds.events_per_write} at once; a chunk then costs less than it would"
+        ),
     )
     least_arm, least = min(rounds.events_per_read.items(), key=lambda x: x[1])
     if most / least - 1.0 > limits.BATCHING_BY_ARM_SUSPECT:
@@ -162,6 +170,11 @@ def _yardstick(facts: Facts) -> Iterator[Reason]:
             yield Reason("spin_by_arm", "suspect", text, gap)
 
 
+def _broken_off(facts: Facts) -> Iterator[Reason]:
+    if facts.failure is not None:
+        yield Reason("process_failed", "void", f"{facts.failure}; what was measured until then is kept")
+
+
 def _interrupted(facts: Facts) -> Iterator[Reason]:
     if facts.interrupted:
         yield Reason("interrupted", "suspect", "the run was interrupted; this is what was measured until then")
@@ -187,6 +200,7 @@ def _notes(facts: Facts) -> Iterator[Reason]:
 
 
 RULES: tuple[Callable[[Facts], Iterator[Reason]], ...] = (
+    _broken_off,
     _equality,
     process_reasons,
     _steal,

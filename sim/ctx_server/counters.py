@@ -75,4 +75,6 @@ class CtxCollector(Collector):
         yield histogram("disagg_ctx_queue_wait_seconds", "Modelled wait of a prefill for its slot.", queue.waited)
         yield counter("disagg_ctx_prefill_asked_seconds", "Prefill time asked for by the model.", queue.asked_ns / 1e9)
         yield counter("disagg_ctx_prefill_delivered_seconds", "Prefill time delivered.", queue.delivered_ns / 1e9)
-        yield histogram("disagg_ctx_prefill_lateness_seconds", "How long after its due time a prefill ended.", queue.lateness)
+        yield histogram(
+            "disagg_ctx_prefill_lateness_seconds", "How long after its due time a prefill ended.", queue.lateness
+        )

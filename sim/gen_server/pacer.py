@@ -8,11 +8,12 @@ What a token looks like on the wire is not here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from sim.core.latency import Jitter, step_s
 from sim.core.settings import GenSettings
-from sim.service.wheel import TimerWheel
+from sim.service.wheel import Due, TimerWheel
 
 __all__ = ["Lockstep", "Paced", "Pacer", "TokenTaker", "make_pacer"]
 
@@ -48,12 +49,12 @@ class _Gaps:
     def __init__(self, settings: GenSettings) -> None:
         self._settings = settings
         self._jitter = Jitter(settings.jitter, settings.seed)
-        fixed = settings.jitter == 0 and settings.load_slope == 0
-        self._fixed_ns = round(settings.itl_s * 1e9) if fixed else None
+        constant = settings.jitter == 0 and settings.load_slope == 0
+        self.fixed_ns = round(settings.itl_s * 1e9) if constant else None
 
     def draw_ns(self, running: int) -> int:
-        if self._fixed_ns is not None:
-            return self._fixed_ns
+        if self.fixed_ns is not None:
+            return self.fixed_ns
         return round(step_s(self._settings, running / self._settings.slots) * self._jitter.draw() * 1e9)
 
 
@@ -70,36 +71,35 @@ class Paced:
 
     def join(self, stream: TokenTaker, ready_ns: int) -> None:
         """Token 0 is due at ``ready_ns``."""
-        phase = self._phases[stream] = _Phase(self, stream)
-        phase.wait(ready_ns)
+        phase = self._phases[stream] = _Phase(stream, ready_ns)
+        phase.callback = partial(self._on_due, phase)
+        self._wheel.schedule(ready_ns, phase.callback)
 
     def leave(self, stream: TokenTaker) -> None:
         """Stop it at once."""
         phase = self._phases.pop(stream, None)
         if phase is not None:
-            self._wheel.cancel(phase.due_ns, phase.on_due)
+            self._wheel.cancel(phase.due_ns, phase.callback)
+
+    def _on_due(self, phase: _Phase, due_ns: int, now_ns: int) -> None:
+        if phase.stream.token_due(due_ns, now_ns):
+            gaps = self._gaps
+            phase.due_ns = due_ns = due_ns + (gaps.fixed_ns or gaps.draw_ns(len(self._phases)))
+            self._wheel.schedule(due_ns, phase.callback)
+        else:
+            del self._phases[phase.stream]
 
 
 class _Phase:
     """One stream's place in time."""
 
-    __slots__ = ("_pacer", "_stream", "due_ns")
+    __slots__ = ("callback", "due_ns", "stream")
 
-    def __init__(self, pacer: Paced, stream: TokenTaker) -> None:
-        self._pacer = pacer
-        self._stream = stream
-        self.due_ns = 0
+    callback: Due
 
-    def wait(self, due_ns: int) -> None:
+    def __init__(self, stream: TokenTaker, due_ns: int) -> None:
+        self.stream = stream
         self.due_ns = due_ns
-        self._pacer._wheel.schedule(due_ns, self.on_due)
-
-    def on_due(self, due_ns: int, now_ns: int) -> None:
-        pacer = self._pacer
-        if self._stream.token_due(due_ns, now_ns):
-            self.wait(due_ns + pacer._gaps.draw_ns(len(pacer._phases)))
-        else:
-            pacer._phases.pop(self._stream, None)
 
 
 class Lockstep:
@@ -112,27 +112,27 @@ class Lockstep:
         self._wheel = wheel
         self._clock = clock
         self._gaps = _Gaps(settings)
-        self._arriving: dict[TokenTaker, _Arrival] = {}
+        self._arriving: dict[TokenTaker, tuple[int, Due]] = {}
         self._running: dict[TokenTaker, None] = {}
-        self._step_due_ns: int | None = None
+        self._step_due_ns: int | None = None  # None: no step is under way
 
     def __len__(self) -> int:
         return len(self._arriving) + len(self._running)
 
     def join(self, stream: TokenTaker, ready_ns: int) -> None:
         """Token 0 comes with the first step due at or after ``ready_ns``."""
-        arrival = self._arriving[stream] = _Arrival(self, stream, ready_ns)
-        self._wheel.schedule(ready_ns, arrival.on_due)
+        callback = partial(self._admit, stream)
+        self._arriving[stream] = ready_ns, callback
+        self._wheel.schedule(ready_ns, callback)
 
     def leave(self, stream: TokenTaker) -> None:
         """Stop it at once."""
         arrival = self._arriving.pop(stream, None)
         if arrival is not None:
-            self._wheel.cancel(arrival.ready_ns, arrival.on_due)
+            self._wheel.cancel(*arrival)
         self._running.pop(stream, None)
 
-    def admit(self, stream: TokenTaker, ready_ns: int) -> None:
-        """Its KV is here: it takes part from the next step on."""
+    def _admit(self, stream: TokenTaker, ready_ns: int, _now_ns: int) -> None:
         del self._arriving[stream]
         self._running[stream] = None
         if self._step_due_ns is None:
@@ -146,19 +146,5 @@ class Lockstep:
             self._running.pop(stream, None)
         self._step_due_ns = None
         if self._running:
-            self._step_due_ns = due_ns + self._gaps.draw_ns(len(self))
-            self._wheel.schedule(self._step_due_ns, self._step)
-
-
-class _Arrival:
-    """A stream whose KV is on its way."""
-
-    __slots__ = ("_engine", "_stream", "ready_ns")
-
-    def __init__(self, engine: Lockstep, stream: TokenTaker, ready_ns: int) -> None:
-        self._engine = engine
-        self._stream = stream
-        self.ready_ns = ready_ns
-
-    def on_due(self, due_ns: int, _now_ns: int) -> None:
-        self._engine.admit(self._stream, due_ns)
+            self._step_due_ns = next_ns = due_ns + self._gaps.draw_ns(len(self))
+            self._wheel.schedule(next_ns, self._step)

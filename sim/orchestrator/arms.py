@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from sim.core.sse import is_done
 from sim.core.usage import Usage
@@ -37,7 +36,7 @@ class NeedsGenError(ValueError):
 class PolicyFailedError(Exception):
     """A policy raised, or returned something that is not bytes; ``sent`` is what the events before it became."""
 
-    def __init__(self, policy: str, problem: str, sent: bytes = b"") -> None:
+    def __init__(self, policy: str, problem: str, sent: Sequence[bytes] = ()) -> None:
         super().__init__(f"policy {policy!r} {problem}")
         self.sent = sent
 
@@ -50,6 +49,7 @@ class Arms:
         self.counters = tuple(PolicyCounters() for _ in factories)
         self.usage_by_gen = usage_by_gen
         self._factories = tuple(factory for _, factory in factories)
+        self._complained: set[str] = set()
         self.active = self.index_of(active)
 
     @property
@@ -63,7 +63,9 @@ class Arms:
         if own not in self.names:
             raise UnknownPolicyError(f"unknown policy {name!r}; known: {', '.join(self.names)}")
         if own == NEEDS_GEN and not self.usage_by_gen:
-            raise NeedsGenError(f"policy {own!r} needs usage_by=gen: with usage_by=orchestrator it would relay wrong usage")
+            raise NeedsGenError(
+                f"policy {own!r} needs usage_by=gen: gen's usage is wrong otherwise, and it relays that"
+            )
         return self.names.index(own)
 
     def open(self, ctx_usage: Usage) -> StreamPolicies:
@@ -73,12 +75,18 @@ class Arms:
             try:
                 made = factory(ctx_usage, counters)
             except (Exception, SystemExit) as error:
-                log.debug("policy %s raised when a stream opened", name, exc_info=error)
+                self.complain(name, error)
                 raise PolicyFailedError(name, f"raised {type(error).__name__}") from error
             if not callable(made):
                 raise PolicyFailedError(name, f"made a {type(made).__name__}, not a callable")
             callables.append(made)
         return StreamPolicies(self, callables)
+
+    def complain(self, name: str, error: BaseException) -> None:
+        """Log a policy's failure with its traceback, once: it is likely to fail on every stream."""
+        if name not in self._complained:
+            self._complained.add(name)
+            log.warning("policy %s failed", name, exc_info=error)
 
     def to_json(self) -> dict[str, dict[str, int | None]]:
         """Counts per policy; ``parsed`` is None for a plug-in."""
@@ -118,20 +126,15 @@ class StreamPolicies:
                 out = policy(event)
                 # Nearly always the same object comes back; only another one is looked at.
                 if out is not event:
-                    if type(out) is not bytes:
-                        raise _NotBytesError(type(out).__name__)
-                    if out != event:
-                        counters.changed += 1
+                    counters.changed += _differs(out, event)
                 sent.append(out)
                 if len(event) <= _LONGEST_USUAL_DONE and is_done(event):
                     self.done = True
         except (Exception, SystemExit) as error:  # a user's code may raise anything
-            if not counters.failed:
-                # Once, with the traceback: the same plug-in is likely to fail on every stream.
-                log.warning("policy %s failed on an event", arms.names[index], exc_info=error)
+            arms.complain(arms.names[index], error)
             counters.failed += len(events) - len(sent)
             problem = str(error) if isinstance(error, _NotBytesError) else f"raised {type(error).__name__}"
-            raise PolicyFailedError(arms.names[index], problem, b"".join(sent)) from error
+            raise PolicyFailedError(arms.names[index], problem, sent) from error
         return b"".join(sent)
 
 
@@ -140,14 +143,19 @@ class _NotBytesError(TypeError):
         super().__init__(f"returned a {type_name}, not bytes")
 
 
+def _differs(out: object, event: bytes) -> bool:
+    if type(out) is not bytes:
+        raise _NotBytesError(type(out).__name__)
+    return out != event
+
+
 def build_arms(names: Iterable[str], active: str, *, usage_by_gen: bool) -> Arms:
     """Load the policies ``names`` (aliases and plug-ins too); ``active`` is added when it is not among them.
 
     Raises UnknownPolicyError (with the names allowed) or NeedsGenError for ``active``.
     """
-    wanted: dict[str, Any] = dict.fromkeys(canonical(name) for name in (*names, active))
     factories = []
-    for name in wanted:
+    for name in dict.fromkeys(canonical(name) for name in (*names, active)):
         if ":" in name:
             try:
                 factories.append((name, load_plugin(name)))

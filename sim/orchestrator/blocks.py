@@ -62,7 +62,9 @@ def read_schedule(body: object, index_of: Callable[[str], int], names: tuple[str
     if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_BLOCKS:
         raise ScheduleError(f"blocks must be an array of 1 to {MAX_BLOCKS} blocks")
     if start_ns < now_ns:
-        raise ScheduleError(f"start_ns {start_ns} lies {(now_ns - start_ns) / 1e9:.3f} s in the past of CLOCK_MONOTONIC")
+        raise ScheduleError(
+            f"start_ns {start_ns} lies {(now_ns - start_ns) / 1e9:.3f} s in the past of CLOCK_MONOTONIC"
+        )
     blocks = tuple(_read_block(row, f"blocks[{i}]", index_of, names, settle_ns) for i, row in enumerate(rows))
     lengths_ns = (block.length_ns for block in blocks)
     return BlockSchedule(settle_ns, blocks, tuple(accumulate(lengths_ns, initial=start_ns)))

@@ -16,6 +16,7 @@ STREAM_ENDS = (
     "complete",
     "finished_at_ctx",
     "client_gone",
+    "stopped",
     "upstream_cut",
     "no_done",
     "stall_timeout",
@@ -45,6 +46,8 @@ FAILURES = (
     "no_usage",
     "policy_error",
     "client_gone",
+    "stopped",
+    "internal",
 )
 """Why a request got no answer of gen's or ctx's; *_status is a 5xx of theirs, *_refused a 4xx."""
 
@@ -89,10 +92,12 @@ class Counters:
         "retries",
         "role_events",
         "started",
+        "stopping",
         "usage_events",
     )
 
     def __init__(self) -> None:
+        self.stopping = False
         self.requests = 0
         self.answers = 0
         self.failures = reasons(FAILURES)
@@ -108,6 +113,11 @@ class Counters:
         self.done_events = 0
         self.bytes_in = 0
         self.bytes_out = 0
+
+    @property
+    def cancelled(self) -> str:
+        """Why a request's handler is cancelled: its client hung up, or the process is being stopped."""
+        return "stopped" if self.stopping else "client_gone"
 
     @property
     def chunks(self) -> int:

@@ -16,12 +16,12 @@ from aiohttp import web
 from sim.core.requests import openai_error
 from sim.service.http_json import error_response
 
-__all__ = ["Failure", "error_event", "status_failure"]
+__all__ = ["RequestFailedError", "error_event", "status_failure"]
 
 _LONGEST_TEXT = 500  # characters of an upstream's answer that is no error object
 
 
-class Failure(Exception):
+class RequestFailedError(Exception):
     """No answer: HTTP ``status`` for the client, ``reason`` to count it by, and whether another try may help."""
 
     def __init__(
@@ -48,12 +48,12 @@ class Failure(Exception):
         return error_response(self.status, str(self), kind=self.kind, param=self.param, code=self.code)
 
 
-def status_failure(role: str, url: str, status: int, raw: bytes) -> Failure:
+def status_failure(role: str, url: str, status: int, raw: bytes) -> RequestFailedError:
     """What an upstream's answer other than 200 means: a 4xx is the client's, a 5xx is worth another try."""
     error = _error_of(raw)
     message = str(error["message"])
     if 400 <= status < 500:
-        return Failure(
+        return RequestFailedError(
             status,
             f"{role}_refused",
             message or f"{role} server {url} answered {status}",
@@ -64,8 +64,8 @@ def status_failure(role: str, url: str, status: int, raw: bytes) -> Failure:
     told = f"{role} server {url} answered {status}" + (f": {message}" if message else "")
     if status >= 500:
         # 503 and 504 keep their meaning for the client's own retries; every other 5xx is a bad gateway.
-        return Failure(status if status in (503, 504) else 502, f"{role}_status", told, retryable=True)
-    return Failure(502, "bad_answer", told)
+        return RequestFailedError(status if status in (503, 504) else 502, f"{role}_status", told, retryable=True)
+    return RequestFailedError(502, "bad_answer", told)
 
 
 def error_event(reason: str, message: str) -> bytes:

@@ -20,10 +20,9 @@ from sim.core.handoff import Handoff, HandoffError, ctx_request, gen_request, re
 from sim.core.settings import OrchestratorSettings
 from sim.core.usage import rewrite_body
 from sim.orchestrator.counters import Counters
-from sim.orchestrator.failure import Failure, status_failure
+from sim.orchestrator.failure import RequestFailedError, status_failure
 from sim.orchestrator.routing import Pool
 from sim.orchestrator.upstream import Exchange, Upstream
-from sim.service.openai_app import ENDPOINTS
 
 __all__ = ["ContextFirst"]
 
@@ -50,7 +49,7 @@ class ContextFirst:
         self._ids = ids
 
     async def prefill(self, body: Mapping[str, Any], endpoint: str) -> tuple[Mapping[str, Any], Handoff]:
-        """ctx's whole answer and the hand-off read from it.  Failure."""
+        """The whole ctx answer and the hand-off read from it.  RequestFailedError."""
 
         async def attempt(upstream: Upstream) -> tuple[Mapping[str, Any], Handoff]:
             request_id = next(self._ids)
@@ -58,16 +57,17 @@ class ContextFirst:
             try:
                 handoff = read_ctx_answer(answer)
             except HandoffError as error:
-                raise Failure(502, error.reason, str(error)) from None
+                raise RequestFailedError(502, error.reason, str(error)) from None
             if handoff.params["disagg_request_id"] != request_id:
-                text = f"the context server answered disagg_request_id {handoff.params['disagg_request_id']}, not {request_id}"
-                raise Failure(502, "wrong_disagg_request_id", text)
+                wrong = handoff.params["disagg_request_id"]
+                text = f"the context server answered disagg_request_id {wrong}, not {request_id}"
+                raise RequestFailedError(502, "wrong_disagg_request_id", text)
             return answer, handoff
 
         return await self._with_retries("ctx", self._ctx, attempt)
 
     async def generate(self, body: Mapping[str, Any], handoff: Handoff, endpoint: str) -> Mapping[str, Any]:
-        """Gen's whole (non-streamed) answer, its usage ctx's.  Failure."""
+        """Gen's whole (non-streamed) answer, its usage ctx's.  RequestFailedError."""
         request = self._gen_request(body, handoff, endpoint)
 
         async def attempt(upstream: Upstream) -> Mapping[str, Any]:
@@ -77,12 +77,12 @@ class ContextFirst:
         return answer if self._settings.usage_by == "gen" else rewrite_body(answer, handoff.usage)
 
     async def open_stream(self, body: Mapping[str, Any], handoff: Handoff, endpoint: str) -> Exchange:
-        """Gen's token stream, its head received and no byte of its body; the caller closes it.  Failure."""
+        """Gen's token stream, its head received and no byte of its body; the caller closes it.  RequestFailedError."""
         request = msgspec.json.encode(self._gen_request(body, handoff, endpoint))
         timeout_s = self._settings.first_byte_timeout_s
 
         async def attempt(upstream: Upstream) -> Exchange:
-            exchange = await upstream.post(ENDPOINTS[endpoint][1:], request, timeout_s)
+            exchange = await upstream.post(endpoint, request, timeout_s)
             try:
                 await self._expect(exchange, EVENT_STREAM)
             except BaseException:
@@ -98,7 +98,7 @@ class ContextFirst:
     async def _answer(self, upstream: Upstream, endpoint: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """One non-streamed exchange: the decoded answer."""
         timeout_s = self._settings.first_byte_timeout_s
-        exchange = await upstream.post(ENDPOINTS[endpoint][1:], msgspec.json.encode(request), timeout_s)
+        exchange = await upstream.post(endpoint, msgspec.json.encode(request), timeout_s)
         try:
             await self._expect(exchange, "application/json")
             raw = await exchange.read(timeout_s)
@@ -108,9 +108,9 @@ class ContextFirst:
             answer = msgspec.json.decode(raw)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             text = f"{upstream.role} server {upstream.url} answered what is not JSON: {error}"
-            raise Failure(502, "bad_answer", text) from None
+            raise RequestFailedError(502, "bad_answer", text) from None
         if not isinstance(answer, Mapping):
-            raise Failure(502, "bad_shape", f"{upstream.role} server {upstream.url} answered no JSON object")
+            raise RequestFailedError(502, "bad_shape", f"{upstream.role} server {upstream.url} answered no JSON object")
         return answer
 
     async def _expect(self, exchange: Exchange, content_type: str) -> None:
@@ -121,13 +121,11 @@ class ContextFirst:
             raise status_failure(upstream.role, upstream.url, response.status, raw)
         if response.content_type != content_type:
             text = f"{upstream.role} server {upstream.url} answered {response.content_type}, expected {content_type}"
-            raise Failure(502, "bad_answer", text)
+            raise RequestFailedError(502, "bad_answer", text)
 
-    async def _with_retries(
-        self, role: str, pool: Pool[Upstream], attempt: Callable[[Upstream], Awaitable[T]]
-    ) -> T:
+    async def _with_retries(self, role: str, pool: Pool[Upstream], attempt: Callable[[Upstream], Awaitable[T]]) -> T:
         tried: list[Upstream] = []
-        failure: Failure | None = None
+        failure: RequestFailedError | None = None
         for _ in range(self._settings.retries + 1):
             upstream = pool.choose(tried)
             if upstream is None:
@@ -136,9 +134,10 @@ class ContextFirst:
                 self._counters.retries[role] += 1
             try:
                 return await attempt(upstream)
-            except Failure as failed:
+            except RequestFailedError as failed:
                 if not failed.retryable:
                     raise
                 failure = failed
                 tried.append(upstream)
-        raise failure or Failure(503, "no_upstream", f"no {role} server is ready")
+        problems = "; ".join(f"{upstream.url}: {upstream.problem}" for upstream in pool.targets)
+        raise failure or RequestFailedError(503, "no_upstream", f"no {role} server is ready ({problems})")

@@ -27,7 +27,7 @@ from sim.service.proc import CpuThrottle, MachineCpu, ThreadCpu
 __all__ = ["BlockRunner", "Meter", "ScheduleRunningError", "spin_ns"]
 
 _SHORTEST_DELAY_S = 0.001
-_SPIN_ROUNDS = 16_000  # about 1 ms
+_SPIN_ROUNDS = 28_000  # about 1 ms
 
 
 class ScheduleRunningError(RuntimeError):
@@ -121,7 +121,7 @@ class BlockRunner:
 
     @property
     def running(self) -> bool:
-        """Is a schedule under way, its first block begun or not?"""
+        """True from a schedule's acceptance to its end."""
         return self.state == "running"
 
     def start(self, schedule: BlockSchedule) -> None:

@@ -64,11 +64,11 @@ def parse(ctx: Usage, counters: PolicyCounters) -> Policy:
 
 
 def prefilter(ctx: Usage, counters: PolicyCounters) -> Policy:
-    """Verbatim unless the bytes hold ``"usage"``; then as `parse` (TensorRT-LLM #15042).
+    r"""Verbatim unless the bytes hold ``"usage"``; then as `parse` (TensorRT-LLM #15042).
 
     Text can't fool it into a change: a token that is exactly ``usage`` costs a parse and comes out as it was,
     and text that holds quotes has them escaped on the wire.  What a byte test can't see is a key spelled with
-    an escape (``"us\\u0061ge"``, legal JSON): such an event passes with gen's numbers.  This blind spot is
+    an escape (``"us\u0061ge"``, legal JSON): such an event passes with gen's numbers.  This blind spot is
     shared by the three prefilter policies.
     """
     rewrite = parse(ctx, counters)

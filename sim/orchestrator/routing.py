@@ -33,7 +33,7 @@ class Pool(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Can this role serve at all?"""
+        """True if this role can serve at all."""
         return any(target.ready for target in self.targets)
 
     def choose(self, tried: Collection[T] = ()) -> T | None:

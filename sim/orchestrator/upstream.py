@@ -16,7 +16,8 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-from sim.orchestrator.failure import Failure
+from sim.orchestrator.failure import RequestFailedError
+from sim.service.openai_app import ENDPOINTS
 
 __all__ = ["BROKEN", "Exchange", "Upstream", "parse_url"]
 
@@ -57,7 +58,7 @@ class Exchange:
         self._open = True
 
     async def read(self, timeout_s: float) -> bytes:
-        """The whole body.  Failure if it does not come, or not in time."""
+        """The whole body.  RequestFailedError if it does not come, or not in time."""
         with self.upstream.failures(timeout_s):
             async with asyncio.timeout(timeout_s):
                 return await self.response.read()
@@ -79,7 +80,9 @@ class Upstream:
         self.outstanding = 0
         self.ready = False
         self.problem = "not asked yet"
-        self._base, self._socket_path = parse_url(url)
+        base, self._socket_path = parse_url(url)
+        self._health = base.joinpath("health")
+        self._endpoints = {name: base.joinpath(path[1:]) for name, path in ENDPOINTS.items()}
         self._session: aiohttp.ClientSession | None = None
 
     def open(self) -> None:
@@ -104,15 +107,15 @@ class Upstream:
             await self._session.close()
             self._session = None
 
-    async def post(self, path: str, body: bytes, timeout_s: float) -> Exchange:
-        """Send a request; the exchange once the answer's head is here.  Failure if it does not come."""
+    async def post(self, endpoint: str, body: bytes, timeout_s: float) -> Exchange:
+        """Send a request; the exchange once the answer's head is here.  RequestFailedError if it does not come."""
         assert self._session is not None
         data = body if len(body) <= _BYTES_SENT_AS_THEY_ARE else io.BytesIO(body)
         self.outstanding += 1
         try:
             with self.failures(timeout_s):
                 async with asyncio.timeout(timeout_s):
-                    response = await self._session.post(self._base.joinpath(path), data=data, allow_redirects=False)
+                    response = await self._session.post(self._endpoints[endpoint], data=data, allow_redirects=False)
         except BaseException:
             self.outstanding -= 1
             raise
@@ -120,26 +123,26 @@ class Upstream:
 
     @contextlib.contextmanager
     def failures(self, timeout_s: float) -> Iterator[None]:
-        """Turn what breaks while waiting for this server into a Failure."""
+        """Turn what breaks while waiting for this server into a RequestFailedError."""
         try:
             yield
         except aiohttp.ConnectionTimeoutError:
             text = f"{self.role} server {self.url} cannot be reached: no connection within {CONNECT_S:g} s"
-            raise Failure(502, f"{self.role}_unreachable", text, retryable=True) from None
+            raise RequestFailedError(502, f"{self.role}_unreachable", text, retryable=True) from None
         except TimeoutError:
             # Final: the work may still be going on there, and the client has waited long enough.
             text = f"{self.role} server {self.url} did not answer within {timeout_s:g} s"
-            raise Failure(504, f"{self.role}_timeout", text) from None
+            raise RequestFailedError(504, f"{self.role}_timeout", text) from None
         except BROKEN as error:
             text = f"{self.role} server {self.url} cannot be reached: {error or type(error).__name__}"
-            raise Failure(502, f"{self.role}_unreachable", text, retryable=True) from error
+            raise RequestFailedError(502, f"{self.role}_unreachable", text, retryable=True) from error
 
     async def poll(self) -> None:
         """Ask /health once and note the answer."""
         assert self._session is not None
         try:
             async with asyncio.timeout(HEALTH_S):
-                response = await self._session.get(self._base.joinpath("health"), allow_redirects=False)
+                response = await self._session.get(self._health, allow_redirects=False)
                 async with response:
                     await response.read()
         except TimeoutError:

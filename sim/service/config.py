@@ -62,6 +62,7 @@ def server_parser(server: str, settings: type, description: str) -> argparse.Arg
     """A parser with the process flags and one flag per field of ``settings``; a server may add its own."""
     parser = argparse.ArgumentParser(
         prog=f"python -m sim.{server}",
+        usage="%(prog)s [options]  (--help lists them)",
         description=description,
         allow_abbrev=False,
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=120),

@@ -6,6 +6,7 @@ to the log and nowhere else.  Integers of any size pass exactly: request ids mus
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -79,9 +80,10 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         return response
     except web.HTTPException as error:
         return error_response(error.status, error.text or error.reason)
-    except ConnectionError:
-        raise  # the client is gone: aiohttp's own affair
-    except Exception:
+    except Exception as error:
+        if isinstance(error, ConnectionError) and (request.transport is None or request.transport.is_closing()):
+            # The client hung up: end as aiohttp ends a handler then, without an answer and without a log entry.
+            raise asyncio.CancelledError from None
         log.exception("%s %s failed", request.method, request.path)
         if request.writer.output_size:
             raise  # part of an answer is out: all that is left is to cut the connection

@@ -10,13 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 from prometheus_client.registry import Collector
 
 from sim.core.histogram import LogHistogram
 from sim.service.health import LoopHealth
 
-__all__ = ["BOUNDS_S", "LoopHealthCollector", "counter", "gauge", "histogram"]
+__all__ = ["BOUNDS_S", "LoopHealthCollector", "counter", "gauge", "histogram", "summary"]
 
 V = TypeVar("V")
 
@@ -53,9 +59,7 @@ class LoopHealthCollector(Collector):
             health.run_queue_wait_ns / 1e9,
         )
         yield gauge("disagg_loop_utilization_ratio", "CPU share of the loop's thread, last second.", health.utilization)
-        yield counter(
-            "disagg_gc_pause_seconds", "Time in garbage collections.", health.gc.total_ns / 1e9
-        )
+        yield counter("disagg_gc_pause_seconds", "Time in garbage collections.", health.gc.total_ns / 1e9)
         yield counter(
             "disagg_gc_pauses",
             "Garbage collections, by generation.",
@@ -63,9 +67,7 @@ class LoopHealthCollector(Collector):
             "generation",
         )
         yield gauge("disagg_gc_pause_max_seconds", "Longest garbage collection.", health.gc.max_ns / 1e9)
-        yield counter(
-            "disagg_process_cpu_seconds", "CPU time of the process.", health.facts.process_cpu_ns / 1e9
-        )
+        yield counter("disagg_process_cpu_seconds", "CPU time of the process.", health.facts.process_cpu_ns / 1e9)
         yield gauge("disagg_process_resident_memory_bytes", "Resident memory.", health.facts.rss_bytes)
         yield counter(
             "disagg_process_throttled_seconds",
@@ -100,6 +102,11 @@ def histogram(name: str, text: str, value: LogHistogram | Mapping[str, LogHistog
     for labels, fine in _by_label(value):
         family.add_metric(labels, list(_coarse(fine)), fine.sum_ns / 1e9)
     return family
+
+
+def summary(name: str, text: str, sum_ns: int, count: int) -> Metric:
+    """A sum and a count, from which a mean over any stretch can be had."""
+    return SummaryMetricFamily(name, text, count_value=count, sum_value=sum_ns / 1e9)
 
 
 def _by_label(value: V | Mapping[str, V]) -> Iterator[tuple[list[str], V]]:

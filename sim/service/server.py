@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import json
 import logging
 import os
@@ -25,6 +26,7 @@ from typing import Any
 
 import uvloop
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
@@ -92,6 +94,7 @@ def run(server: str, process: ProcessOptions, build: Callable[[Runtime], Service
     logging.basicConfig(
         stream=sys.stderr, level=process.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    logging.getLogger("aiohttp.server").addFilter(_malformed_in_one_line)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(server, process, build))
@@ -114,6 +117,9 @@ async def _serve(server: str, process: ProcessOptions, build: Callable[[Runtime]
             "ops": running.ops.url,
             "pid": os.getpid(),
         }
+        # What start-up made lives as long as the process: no collection need walk it and pause the loop.
+        gc.collect()
+        gc.freeze()
         print(json.dumps(ready), flush=True)
         await stop.wait()
         log.info("stopping")
@@ -193,6 +199,17 @@ def _free_socket_path(address: Address) -> None:
     except OSError as error:
         raise _listen_error(address, error) from None
     raise ListenError(f"cannot listen on {address}: address in use")
+
+
+def _malformed_in_one_line(record: logging.LogRecord) -> bool:
+    """Log what is not HTTP as the client's mistake, not as a failure of ours with its traceback."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, HttpProcessingError):
+        reason = " ".join(error.message.split())
+        record.msg, record.args = "malformed request: %s", (reason,)
+        record.exc_info = None
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
 
 
 def _remove(path: str) -> None:

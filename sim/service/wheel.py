@@ -22,6 +22,8 @@ __all__ = ["SLOT_NS", "Due", "TimerWheel", "Timers"]
 
 SLOT_NS = 250_000
 _GRAIN_NS = 1_000_000
+_TURN_NS = 5_000_000
+"""A wake-up that lasts longer lets the loop read, accept and see signals before it goes on."""
 
 Due = Callable[[int, int], None]
 """Runs when its time has come, with (due_ns, now_ns).  It must not block."""
@@ -30,8 +32,11 @@ Due = Callable[[int, int], None]
 class Timers(Protocol):
     """The part of an event loop that a wheel needs."""
 
-    def call_later(self, delay: float, callback: Callable[[], object], /) -> asyncio.TimerHandle:
+    def call_later(self, delay: float, callback: Callable[[], object], /) -> asyncio.Handle:
         """Run ``callback`` after ``delay`` seconds."""
+
+    def call_soon(self, callback: Callable[[], object], /) -> asyncio.Handle:
+        """Run ``callback`` in the loop's next turn."""
 
 
 class TimerWheel:
@@ -45,7 +50,7 @@ class TimerWheel:
         self._order: list[int] = []
         self._firing: list[tuple[int, Due]] = []
         self._awake = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self._slots.values())) + len(self._firing)
@@ -91,10 +96,14 @@ class TimerWheel:
         self._awake = True
         self.wakeups += 1
         clock, order = self._clock, self._order
+        turn_over_ns = clock() + _TURN_NS
         try:
             # What becomes due while this runs (an entry that is behind its schedule) runs in the same wake-up:
             # waiting a grain for each would hold a late stream to one token per millisecond.
-            while order and order[0] * SLOT_NS <= clock():
+            while order and order[0] * SLOT_NS <= (now_ns := clock()):
+                if now_ns > turn_over_ns:
+                    self._timer = self._loop.call_soon(self._wake)
+                    return
                 firing = self._firing = self._slots.pop(heapq.heappop(order))
                 firing.reverse()
                 while firing:
@@ -104,5 +113,5 @@ class TimerWheel:
             self._awake = False
             while self._firing:  # a callback raised: the others of its slot keep their turn
                 self.schedule(*self._firing.pop())
-            if order:
+            if order and self._timer is None:
                 self._arm()

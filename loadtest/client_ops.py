@@ -1,0 +1,46 @@
+"""The load's operations port as a WSGI application: /metrics, /health, /admin/samples, as every server has them.
+
+WSGI, since Locust's process runs on gevent; who serves it is `locustfile`'s business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from sim.service.health import LoopHealth
+
+__all__ = ["ROUTES", "ops_app"]
+
+ROUTES = ("/metrics", "/health", "/admin/samples")
+
+StartResponse = Callable[..., Any]
+WsgiApp = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
+
+
+def ops_app(registry: CollectorRegistry, health: LoopHealth) -> WsgiApp:
+    """The application; it may be mounted under any of its own paths."""
+    metrics: WsgiApp = make_wsgi_app(registry)
+
+    def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        path = (environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")).rstrip("/")
+        if path == "/metrics":
+            return metrics({**environ, "PATH_INFO": path}, start_response)
+        if path == "/health":
+            return _json(start_response, "200 OK", {"status": "ok"})
+        if path == "/admin/samples":
+            return _json(start_response, "200 OK", health.to_json())
+        message = f"no such path: {path}; there are {', '.join(ROUTES)}"
+        error = {"message": message, "type": "invalid_request_error", "param": None, "code": "not_found"}
+        return _json(start_response, "404 Not Found", {"error": error})
+
+    return app
+
+
+def _json(start_response: StartResponse, status: str, value: object) -> Iterable[bytes]:
+    body = json.dumps(value).encode()
+    start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    return [body]

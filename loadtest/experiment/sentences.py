@@ -1,0 +1,91 @@
+"""Results in words: what terminal and report both say, said once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = [
+    "control_sentence",
+    "difference_sentence",
+    "gate_sentence",
+    "rounds_sentence",
+    "streams_sentence",
+    "verdict_line",
+]
+
+_HEADLINES = {
+    "valid": "this run can be believed",
+    "suspect": "read the reasons before the figures",
+    "void": "the figures of this run are not to be used",
+}
+
+
+def verdict_line(verdict: Mapping[str, Any]) -> str:
+    """What the verdict's state asks of the reader."""
+    return _HEADLINES[verdict["state"]]
+
+
+def difference_sentence(difference: Mapping[str, Any], at_tok_s: float) -> str:
+    """One difference in plain words, with its interval or the reason why it is withheld."""
+    a, b, figure = difference["a"], difference["b"], difference["cpu_us_per_chunk"]
+    if figure is None:
+        return f"No claim about {a} against {b}: {difference['withheld']}."
+    if figure["ci95"] is None:
+        return f"{a} minus {b} is {figure['estimate']:+.2f} us in a single round: no interval, so no claim."
+    low, high = figure["ci95"]
+    if not difference["significant"]:
+        return (
+            f"No difference seen between {a} and {b}: {figure['estimate']:+.2f} us of CPU per chunk "
+            f"[{low:.2f}, {high:.2f}]; an effect of {figure['mde']:.2f} us would be seen four times in five."
+        )
+    more, sign = ("more", 1) if figure["estimate"] > 0 else ("less", -1)
+    low, high = sorted((sign * low, sign * high))
+    share = sign * difference["core_share_at_rate"]["estimate"]
+    return (
+        f"{a} costs {sign * figure['estimate']:.2f} us {more} CPU per chunk than {b} [{low:.2f}, {high:.2f}], "
+        f"i.e. {share * 100:.1f} % of a core at {at_tok_s:,.0f} tok/s."
+    )
+
+
+def control_sentence(control: Mapping[str, Any] | None) -> str:
+    """What the A/A control says of the harness."""
+    if control is None or control["cpu_us_per_chunk"] is None:
+        return "There is no A/A control to judge the harness by."
+    figure = control["cpu_us_per_chunk"]
+    if figure["ci999"] is None:
+        return "The A/A control has a single round, and no interval."
+    low, high = figure["ci999"]
+    held = "holds" if low <= 0 <= high else "leaves out"
+    return (
+        f"A/A control: {control['a']} against itself differs by {figure['estimate']:+.2f} us; its 99.9 % interval "
+        f"[{low:.2f}, {high:.2f}] {held} zero."
+    )
+
+
+def rounds_sentence(rounds: Mapping[str, Any]) -> str:
+    """How many rounds count, and why the others do not."""
+    void = ", ".join(f"{reason.replace('_', ' ')} {n}" for reason, n in rounds["void"].items())
+    return f"{rounds['used']} of {rounds['planned']} rounds count" + (f" (void: {void})." if void else ".")
+
+
+def gate_sentence(equality: Mapping[str, Any]) -> str:
+    """What the equality gate found."""
+    if equality["state"] == "not_run":
+        return "The equality gate did not run."
+    if equality["state"] == "error":
+        return "The equality gate could not finish."
+    streams = f"{equality['streams']} complete streams"
+    if equality["state"] == "equal":
+        return f"Equality gate: over {streams} every policy gave the client the same events."
+    wrong = [name for name, outcome in equality["policies"].items() if outcome["state"] != "equal"]
+    return f"Equality gate: over {streams} the output of {', '.join(wrong)} differs from the reference."
+
+
+def streams_sentence(streams: Mapping[str, Any]) -> str:
+    """What became of the client's streams."""
+    failed = ", ".join(f"{reason} {n:,}" for reason, n in streams["failed"].items())
+    aborted = f", {streams['aborted']:,} aborted" if streams.get("aborted") else ""
+    return f"{streams['ok']:,} of {streams['started']:,} streams passed every check{aborted}" + (
+        f"; failed: {failed}." if failed else "."
+    )

@@ -1,0 +1,185 @@
+"""The result in a terminal: verdict and reasons first, then figures, at most 100 columns wide."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from loadtest.experiment import sentences
+from loadtest.experiment.number_formats import duration
+
+__all__ = ["WIDTH", "render_text"]
+
+WIDTH = 100
+_NAME_WIDTH = 27
+
+
+def render_text(result: Mapping[str, Any], report: Path | None) -> str:
+    """The whole of it; ``report`` is where the HTML is."""
+    body = _compare(result) if result["schema"].startswith("disagg-sim/compare/") else _run(result)
+    lines = [*_verdict(result["verdict"]), *body]
+    if report is not None:
+        lines += ["", f"report: {report}"]
+    return "\n".join(lines)
+
+
+def _verdict(verdict: Mapping[str, Any]) -> list[str]:
+    lines = [f"VERDICT: {verdict['state'].upper()} - {sentences.verdict_line(verdict)}"]
+    for reason in verdict["reasons"]:
+        lines += _wrapped(reason["text"], f"  {reason['state']:8}")
+    return lines
+
+
+def _compare(result: Mapping[str, Any]) -> list[str]:
+    at = result["at_tok_s"]
+    rows = [[_short(name, _NAME_WIDTH), *_arm_row(arm)] for name, arm in result["arms"].items()]
+    lines = [
+        "",
+        *_table(["arm", "CPU us/chunk", "95 % interval", f"core at {at:,.0f}", "events/read", "lag p99"], rows),
+    ]
+    differences = [*result["differences"], *([result["control"]] if result["control"] else [])]
+    rows = [[_pair(difference), *_difference_row(difference)] for difference in differences]
+    lines += ["", *_table(["difference, CPU us/chunk", "a - b", "95 % interval", "mde", ""], rows), ""]
+    for difference in result["differences"]:
+        lines += _wrapped(sentences.difference_sentence(difference, at))
+    lines += _wrapped(sentences.control_sentence(result["control"]))
+    lines += _restarts(result["restarts"])
+    lines += _slopes(result["regression"])
+    lines += _wrapped(
+        f"{sentences.rounds_sentence(result['rounds'])} {sentences.gate_sentence(result['equality'])} "
+        f"{sentences.streams_sentence(result['client']['streams'])} {_counters(result)}"
+    )
+    return lines
+
+
+def _arm_row(arm: Mapping[str, Any]) -> list[str]:
+    if arm["cpu_us_per_chunk"] is None:
+        return ["-"] * 5
+    lag = arm["loop_lag_s"]
+    return [
+        f"{arm['cpu_us_per_chunk']['mean']:.2f}",
+        _interval(arm["cpu_us_per_chunk"]["ci95"]),
+        f"{arm['core_share_at_rate'] * 100:.1f} %",
+        f"{arm['events_per_read']:.2f}",
+        "-" if lag is None else duration(lag["p99"]),
+    ]
+
+
+def _difference_row(difference: Mapping[str, Any]) -> list[str]:
+    figure = difference["cpu_us_per_chunk"]
+    if figure is None:
+        return ["withheld", "-", "-", ""]
+    control = difference["b"].startswith(f"{difference['a']}:")
+    mark = "A/A" if control else ("differs" if difference["significant"] else "")
+    mde = "-" if figure["mde"] is None else f"{figure['mde']:.2f}"
+    return [f"{figure['estimate']:+.2f}", _interval(figure["ci95"]), mde, mark]
+
+
+def _pair(difference: Mapping[str, Any]) -> str:
+    return f"{_short(difference['a'], 21)} - {_short(difference['b'], 21)}"
+
+
+def _restarts(restarts: Mapping[str, Any] | None) -> list[str]:
+    if restarts is None:
+        return []
+    lines = []
+    for spread in restarts["differences"]:
+        if spread["mean"] is not None:
+            text = (
+                f"Over {restarts['starts']} process starts, {spread['a']} minus {spread['b']} is "
+                f"{spread['mean']:+.2f} us on average, from {spread['low']:+.2f} to {spread['high']:+.2f}."
+            )
+            lines += _wrapped(text)
+    return lines
+
+
+def _slopes(regression: Mapping[str, Any] | None) -> list[str]:
+    if regression is None:
+        return []
+    per_chunk = ", ".join(
+        f"{name} {slope['estimate']:.2f} {_interval(slope['ci95'])}"
+        for name, slope in regression["cpu_us_per_chunk"].items()
+    )
+    request = regression["cpu_us_per_request"]
+    return _wrapped(
+        f"Chunks and requests taken apart: us per chunk {per_chunk}; us per request {request['estimate']:.0f} "
+        f"{_interval(request['ci95'], 0)}."
+    )
+
+
+def _run(result: Mapping[str, Any]) -> list[str]:
+    client, relay = result["client"], result["orchestrator"]
+    columns = ("p50", "p90", "p95", "p99", "max")
+    rows = [
+        [label, *(duration(client[key][column]) for column in columns), f"{client[key]['n']:,}"]
+        for label, key in _LATENCIES.items()
+    ]
+    lines = ["", *_table(["latency", *columns, "n"], rows)]
+    rows = [
+        [
+            name,
+            _percent(process["cpu_share"]),
+            _percent(process["run_queue_wait_share"]),
+            duration(process["loop_lag_s"] and process["loop_lag_s"]["p99"]),
+        ]
+        for name, process in result["processes"].items()
+    ]
+    lines += ["", *_table(["process", "CPU of a core", "run-queue wait", "lag p99"], rows), ""]
+    cost = relay["cpu_us_per_chunk"]
+    if cost is not None:
+        lines += _wrapped(
+            f"The orchestrator relayed {relay['chunks']:,} chunks for {relay['requests']:,} requests at {cost:.1f} us "
+            f"of CPU per chunk, requests included; {relay['events_per_read']:.2f} events per read."
+        )
+    lines += _wrapped(f"{sentences.streams_sentence(client['streams'])} {_counters(result)}")
+    return lines
+
+
+_LATENCIES = {
+    "TTFT from planned": "ttft_s",
+    "TTFT from sent": "ttft_from_sent_s",
+    "ITL": "itl_s",
+    "E2E from planned": "e2e_s",
+    "send lateness": "lateness_s",
+}
+
+
+def _counters(result: Mapping[str, Any]) -> str:
+    return {
+        "equal": "Counters of gen, orchestrator and client agree to the unit.",
+        "differs": "Counters of gen, orchestrator and client differ.",
+        "unknown": "Counters could not be held against one another.",
+    }[result["reconciliation"]["state"]]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as their widest cell; the first to the left, the others to the right."""
+    cells = [list(head), *(list(row) for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    lines = []
+    for first, *others in cells:
+        padded = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+def _short(name: str, width: int) -> str:
+    """A long name with its middle left out: both its package and its own name tell it apart."""
+    if len(name) <= width:
+        return name
+    tail = width // 2
+    return f"{name[: width - tail - 1]}…{name[-tail:]}"
+
+
+def _wrapped(text: str, lead: str = "") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead))
+
+
+def _interval(bounds: Sequence[float] | None, digits: int = 2) -> str:
+    return "-" if bounds is None else f"[{bounds[0]:.{digits}f}, {bounds[1]:.{digits}f}]"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share * 100:.1f} %"

@@ -1,0 +1,183 @@
+"""The verdict on one finished reply: whether it is what was asked for, whole, in order and truthfully accounted for.
+
+Pure: what the reader saw and what was to be expected go in, one outcome word comes out.  A drained stream (its gen
+server was told to end it early) is right when it says so itself.  Bytes are compared for a sample of the streams:
+every event must be what `sim.core.chunks` writes; one with usage, which a relay may have rewritten, must be equal
+as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from loadtest.outcomes import OK
+from loadtest.reply_events import counted
+from loadtest.stream_reader import StreamReader
+from sim.core.chunks import ChunkShape, StreamWriter
+from sim.core.sse import data_of
+from sim.core.usage import Usage
+
+__all__ = ["Expectation", "judge"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What one reply has to be.
+
+    ``cached_tokens`` None: not known, so not compared.  ``judge_usage`` False: usage is noted only, as the servers'
+    accounting is not known.  ``shape`` None: neither is what their events look like.
+    """
+
+    endpoint: str
+    stream: bool
+    asked_tokens: int
+    prompt_tokens: int
+    cached_tokens: int | None
+    include_usage: bool
+    judge_usage: bool
+    shape: ChunkShape | None
+
+    @property
+    def usage_event(self) -> bool:
+        """Whether a usage event has to come."""
+        return self.include_usage and (self.shape is None or self.shape.usage != "absent")
+
+
+def judge(seen: StreamReader, expected: Expectation) -> tuple[str, str]:
+    """(outcome, what exactly) of a reply that has ended."""
+    if seen.fault is not None:
+        return seen.fault, seen.fault_detail
+    if not expected.stream:
+        return _judge_answer(seen, expected)
+    if not seen.streamed:
+        return "not_sse", f"the answer is {seen.http.headers.get('content-type', 'of no content type')}"
+    if not seen.done_events:
+        return "cut", "the response ended without [DONE]"
+    if seen.done_events > 1:
+        return "after_done", f"{seen.done_events} end markers"
+    outcome = _judge_count(seen, expected)
+    if outcome is None and expected.judge_usage:
+        outcome = _judge_stream_usage(seen, expected)
+    if outcome is None and seen.kept is not None and expected.shape is not None:
+        outcome = _compare_bytes(seen.kept, seen, expected, expected.shape)
+    return outcome or (OK, "")
+
+
+def _judge_count(seen: StreamReader, expected: Expectation) -> tuple[str, str] | None:
+    if seen.tokens == expected.asked_tokens:
+        return None
+    text = f"{seen.tokens} tokens came, {expected.asked_tokens} were asked for"
+    if seen.tokens > expected.asked_tokens or not seen.tokens:
+        return "wrong_count", text
+    if expected.usage_event:
+        # Ended early on purpose: the server's own count says that no token is missing.
+        says = seen.usage.get("completion_tokens") if isinstance(seen.usage, dict) else None
+        drained = says == seen.tokens
+        text += f", usage says {says}"
+    else:
+        # Without a count to go by, only a finish_reason that rides on the last token shows that it was the last.
+        drained = seen.finished and not seen.finish_events
+    return None if drained else ("wrong_count", text)
+
+
+def _judge_stream_usage(seen: StreamReader, expected: Expectation) -> tuple[str, str] | None:
+    if seen.usage_events > 1:
+        return "unexpected_usage", f"{seen.usage_events} usage events"
+    if seen.usage_events and not expected.usage_event:
+        return "unexpected_usage", "a usage event was not asked for"
+    if seen.usage_in_chunks and (expected.shape is None or expected.shape.usage != "continuous"):
+        return "unexpected_usage", "usage on a chunk"
+    if not expected.usage_event:
+        return None
+    if not seen.usage_events:
+        return "missing_usage", "usage was asked for and did not come"
+    return _judge_usage(seen.usage, seen.tokens, expected)
+
+
+def _judge_usage(value: Any, tokens: int, expected: Expectation) -> tuple[str, str] | None:
+    try:
+        usage = Usage.from_json(value)
+    except ValueError as error:
+        return "wrong_usage", str(error)
+    cached = usage.cached_tokens if expected.cached_tokens is None else expected.cached_tokens
+    right = Usage(expected.prompt_tokens, min(cached, expected.prompt_tokens), tokens)
+    if usage == right and value.get("total_tokens") == right.total_tokens:
+        return None
+    return "wrong_usage", f"{json.dumps(value)} came, {json.dumps(right.to_json())} is right"
+
+
+def _compare_bytes(
+    events: list[bytes], seen: StreamReader, expected: Expectation, shape: ChunkShape
+) -> tuple[str, str] | None:
+    try:
+        first = json.loads(data_of(events[0]) or b"")
+        identity = {"id": str(first["id"]), "created": int(first["created"]), "model": str(first["model"])}
+        usage = Usage.from_json(seen.usage) if seen.usage is not None else None
+    except (ValueError, KeyError, TypeError) as error:
+        return "bytes_differ", f"the first event has no identity: {error}"
+    usage = usage or Usage(expected.prompt_tokens, expected.cached_tokens or 0)
+    written = _written(shape, expected, identity, usage, seen.tokens)
+    if len(events) != len(written):
+        return "bytes_differ", f"{len(events)} events came, {len(written)} are written"
+    for number, (event, right) in enumerate(zip(events, written, strict=True)):
+        if event != right and not _equal_json_with_usage(event, right):
+            return "bytes_differ", f"event {number}: {event[:200]!r} came, {right[:200]!r} is written"
+    return None
+
+
+def _written(
+    shape: ChunkShape, expected: Expectation, identity: dict[str, Any], usage: Usage, tokens: int
+) -> list[bytes]:
+    """The events that a gen server writes for this reply, with the usage that the client was told."""
+    writer = StreamWriter(
+        shape, endpoint=expected.endpoint, usage=usage, include_usage=expected.include_usage, **identity
+    )
+    role = writer.role_event()
+    step = shape.tokens_per_chunk
+    contents = [
+        writer.content_event(start, min(step, tokens - start), start + step >= tokens)
+        for start in range(0, tokens, step)
+    ]
+    return [*([] if role is None else [role]), *contents, *writer.closing_events(tokens)]
+
+
+def _equal_json_with_usage(event: bytes, right: bytes) -> bool:
+    """Whether both hold the same object, and it has a usage: only such an event may be written anew."""
+    data, right_data = data_of(event), data_of(right)
+    try:
+        value, right_value = json.loads(data or b""), json.loads(right_data or b"")
+    except ValueError:
+        return False
+    return isinstance(value, dict) and isinstance(value.get("usage"), dict) and value == right_value
+
+
+def _judge_answer(seen: StreamReader, expected: Expectation) -> tuple[str, str]:
+    """Of a non-streamed answer; its tokens are counted here, as nobody has looked at them yet."""
+    try:
+        body = json.loads(bytes(seen.plain))
+        if body.get("error"):
+            return "error_event", json.dumps(body["error"])[:300]
+        choice = body["choices"][0]
+        text = choice["message"]["content"] if expected.endpoint == "chat" else choice["text"]
+        numbers = text.encode("utf-8", "replace")
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        return "bad_event", f"not a {expected.endpoint} answer ({error}): {bytes(seen.plain[:80])!r}"
+    seen.tokens = numbers.count(b" ")
+    if numbers != b" " + counted(0, seen.tokens):
+        return "wrong_order", f"the text is not a count: {text[:80]!r}"
+    outcome = None
+    if seen.tokens != expected.asked_tokens and not (0 < seen.tokens == _completion_tokens(body.get("usage"))):
+        outcome = "wrong_count", f"{seen.tokens} tokens came, {expected.asked_tokens} were asked for"
+    if outcome is None and expected.judge_usage:
+        usage = body.get("usage")
+        if usage is None:
+            outcome = "missing_usage", "the answer has no usage"
+        else:
+            outcome = _judge_usage(usage, seen.tokens, expected)
+    return outcome or (OK, "")
+
+
+def _completion_tokens(usage: Any) -> Any:
+    return usage.get("completion_tokens") if isinstance(usage, dict) else None

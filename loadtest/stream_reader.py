@@ -1,0 +1,159 @@
+"""Reader of one streamed reply: counts and checks its tokens, stamps when they came, at 2 us a token.
+
+Theory of operation.  The fakes' reply counts: token k is the text " k", so each event tells by itself whether one
+was lost, doubled or moved.  A read nearly always is one HTTP chunk with one event that differs from the one
+before in its number alone.  So the reader keeps what stands before and after the number, and compares the next
+read with *that, with the next number in it*: one comparison proves framing, count, order and every byte at once.
+Any other read (two chunks, half a chunk, a longer number, usage, the end) goes the full way: HTTP framing, SSE
+events, then a search for the number, then JSON.  Both ways give the same result.  A router that re-serialises
+events takes the full way once and is compared with its own bytes from then on.
+
+What events mean is in `reply_events`, what a finished stream is judged by in `stream_check`; sockets are in `pump`.
+"""
+
+from __future__ import annotations
+
+from loadtest.http_stream import BadResponseError, ResponseStream
+from loadtest.outcomes import http_status
+from loadtest.reply_events import ReplyEvents, counted
+from sim.core.histogram import LogHistogram
+from sim.core.sse import EventTooLongError, SseDecoder
+
+__all__ = ["ENDED", "FIRST_TOKEN", "MORE", "StreamReader"]
+
+MAX_EVENT_BYTES = 16 << 20
+MAX_PLAIN_BYTES = 256 << 20
+
+MORE, FIRST_TOKEN, ENDED = 0, 1, 2
+"""What `StreamReader.feed` says, as flags: nothing new; the first token was in it; the response is over."""
+
+
+class StreamReader(ReplyEvents):
+    """Feed it what was read, with the time of the read.
+
+    ``gaps`` takes every inter-token gap.  ``keep`` keeps every event, for a comparison of bytes.  An answer that is
+    no event stream is collected in ``plain``.
+    """
+
+    __slots__ = (
+        "_after", "_before", "_decoder", "_event_bytes", "_read_bytes", "_settled_bytes", "_settled_chunks",
+        "_template_bytes", "_tokens_an_event", "first_byte_ns", "http", "kept", "last_read_ns", "plain", "streamed",
+    )  # fmt: skip
+
+    def __init__(self, gaps: LogHistogram, *, keep: bool = False) -> None:
+        super().__init__(gaps)
+        self.http = ResponseStream()
+        self.streamed: bool | None = None  # whether the answer is an event stream; None before its head
+        self.first_byte_ns: int | None = None
+        self.last_read_ns = 0  # of the last read that went the full way
+        self.kept: list[bytes] | None = [] if keep else None
+        self.plain = bytearray()
+        self._decoder = SseDecoder(MAX_EVENT_BYTES)
+        # The template: a read of _template_bytes, being _before + numbers + _after, with an event of _event_bytes.
+        # _read_bytes is the same, or 0 while it must not be used: inside a chunk or an event.
+        self._before = self._after = b""
+        self._template_bytes = self._read_bytes = 0
+        self._tokens_an_event = 1
+        self._event_bytes = 0
+        self._settled_bytes = self._settled_chunks = 0
+
+    @property
+    def event_bytes(self) -> int:
+        """Bytes of those events, HTTP framing not included; expected reads add to ``chunks`` alone."""
+        return self._settled_bytes + (self.chunks - self._settled_chunks) * self._event_bytes
+
+    @property
+    def heard_ns(self) -> int:
+        """When the last byte came; 0 before the first."""
+        return max(self.last_read_ns, self.last_token_ns)
+
+    def feed(self, data: bytes, now_ns: int) -> int:
+        """Take one read; MORE, or FIRST_TOKEN and ENDED as they apply.  Never raises for what the peer sent."""
+        if len(data) == self._read_bytes and data == self._before + b"%d" % self.tokens + self._after:
+            self.tokens += 1
+            self.chunks += 1
+            self.gaps.record_ns(now_ns - self.last_token_ns)
+            self.last_token_ns = now_ns
+            return MORE
+        return self._feed_any(data, now_ns)
+
+    def eof(self) -> None:
+        """The peer has closed the connection."""
+        if not self.http.eof():
+            self.lost("the connection ended inside the response")
+
+    def lost(self, detail: str) -> None:
+        """The connection broke."""
+        self.fail("bad_http" if self.done_events else "cut", detail)
+
+    def _feed_any(self, data: bytes, now_ns: int) -> int:
+        if self.first_byte_ns is None:
+            self.first_byte_ns = now_ns
+        self.last_read_ns = now_ns
+        waiting = self.first_token_ns is None
+        rest = self._take_expected(data, now_ns) if self._read_bytes else data
+        ended = ENDED
+        try:
+            if rest:
+                self._take_unexpected(rest, now_ns)
+            ended = ENDED if self.http.complete else MORE
+        except BadResponseError as error:
+            self.fail("bad_http", str(error))
+        except EventTooLongError as error:
+            self.fail("bad_event", str(error))
+        return ended | (FIRST_TOKEN if waiting and self.first_token_ns is not None else MORE)
+
+    def _take_expected(self, data: bytes, now_ns: int) -> bytes:
+        """Take the pieces in front that are as the template foresees; what is left."""
+        position = 0
+        count, size = self._tokens_an_event, self._read_bytes
+        while position < len(data):
+            expected = self._before + counted(self.tokens, count) + self._after
+            if len(expected) != size or not data.startswith(expected, position):
+                break
+            position += size
+            self.take_tokens(count, now_ns)
+        return data[position:]
+
+    def _take_unexpected(self, data: bytes, now_ns: int) -> None:
+        """The full way.  BadResponseError and EventTooLongError end the stream."""
+        self._settled_bytes, self._settled_chunks = self.event_bytes, self.chunks
+        lone = self.http.between_chunks and not self._decoder.pending
+        body = self.http.feed(data)
+        if self.streamed is None and self.http.status is not None:
+            self._begin()
+        events = self._decoder.feed(body) if self.streamed else []
+        for event in events:
+            self._settled_bytes += len(event)
+            if self.kept is not None:
+                self.kept.append(event)
+            self.take_event(event, now_ns)
+        self._settled_chunks = self.chunks
+        if self.streamed is False:
+            self.plain += body
+            if len(self.plain) > MAX_PLAIN_BYTES:
+                raise BadResponseError(f"an answer of more than {MAX_PLAIN_BYTES} bytes")
+        self._read_bytes = 0
+        if self.http.between_chunks and not self._decoder.pending:
+            if lone and len(events) == 1 and self.lone_tokens and self.kept is None:
+                self._learn(data, len(events[0]))
+            self._read_bytes = self._template_bytes
+        elif self.http.complete and self._decoder.pending and self._decoder.finish().strip(b"\r\n"):
+            self.fail("after_done" if self.done_events else "cut", "the response ends inside an event")
+
+    def _begin(self) -> None:
+        status = self.http.status
+        self.streamed = status == 200 and self.http.headers.get("content-type", "").startswith("text/event-stream")
+        if status != 200:
+            self.fail(http_status(status or 0))
+
+    def _learn(self, data: bytes, event_bytes: int) -> None:
+        """Make the template of a read that was one piece of framing with one event of tokens."""
+        count = self.lone_tokens
+        numbers = counted(self.tokens - count, count)
+        at = data.find(b'" ' + numbers + b'"')
+        if at < 0:  # written with escapes, or over several chunks: right, but not foreseeable
+            self._template_bytes = 0
+            return
+        self._before, self._after = data[: at + 2], data[at + 2 + len(numbers) :]
+        self._template_bytes, self._tokens_an_event, self._event_bytes = len(data), count, event_bytes

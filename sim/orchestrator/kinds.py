@@ -1,0 +1,54 @@
+"""What an event is for: role, chunk (a token), finish, usage, done.
+
+Asked only of the events a stream opens and closes with, so that chunks can be counted without looking at them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sim.core.sse import data_of, is_done
+
+__all__ = ["CLOSING_EVENTS", "kind_of"]
+
+CLOSING_EVENTS = 3
+"""At most a finish_reason of its own, a usage and the end marker follow a stream's last token."""
+
+_CONTENT = ("content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal")
+
+
+def kind_of(event: bytes) -> str:
+    """One of role, chunk, finish, usage, done; what is not recognised is a chunk."""
+    if is_done(event):
+        return "done"
+    data = data_of(event)
+    if data is None:
+        return "chunk"
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        return "chunk"
+    choices = body.get("choices") if isinstance(body, Mapping) else None
+    if not isinstance(choices, list):
+        return "chunk"
+    if not choices:
+        return "usage" if isinstance(body.get("usage"), Mapping) else "chunk"
+    return _kind_of_choice(choices[0])
+
+
+def _kind_of_choice(choice: Any) -> str:
+    if not isinstance(choice, Mapping):
+        return "chunk"
+    finished = choice.get("finish_reason") is not None
+    delta = choice.get("delta")
+    if not isinstance(delta, Mapping):
+        # A completion's own finish event is known by its empty text only.
+        return "finish" if finished and choice.get("text") == "" else "chunk"
+    if any(delta.get(field) for field in _CONTENT):
+        return "chunk"
+    if "role" in delta and not finished:
+        return "role"  # OpenAI's role event has an empty content, TensorRT-LLM's has none
+    # A token whose text is held back is an empty string, not an absent one.
+    return "finish" if finished and delta.get("content") is None else "chunk"

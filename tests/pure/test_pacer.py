@@ -1,0 +1,154 @@
+"""Pacing: absolute due times in both emissions, load, who joins and leaves when."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.core.settings import GenSettings
+from sim.gen_server.pacer import make_pacer
+from sim.service.wheel import TimerWheel
+from tests.pure.fake_time import MS, FakeLoop
+
+
+class Taker:
+    """Takes ``wanted`` tokens and keeps when they were due and when they came."""
+
+    def __init__(self, wanted=1000):
+        self.wanted = wanted
+        self.due_ns = []
+        self.came_ns = []
+
+    def token_due(self, due_ns, now_ns):
+        self.due_ns.append(due_ns)
+        self.came_ns.append(now_ns)
+        return len(self.due_ns) < self.wanted
+
+    @property
+    def gaps_ms(self):
+        return [(b - a) / MS for a, b in zip(self.due_ns, self.due_ns[1:], strict=False)]
+
+
+class Bench:
+    def __init__(self, **settings):
+        self.loop = FakeLoop()
+        self.wheel = TimerWheel(self.loop, self.loop.clock)
+        self.pacer = make_pacer(GenSettings(**settings), self.wheel, self.loop.clock)
+
+    def join(self, ready_ms=0, wanted=1000):
+        taker = Taker(wanted)
+        self.pacer.join(taker, ready_ms * MS)
+        return taker
+
+
+@pytest.mark.parametrize("emission", ["paced", "lockstep"])
+def test_token_zero_is_due_when_the_kv_is_here(emission):
+    bench = Bench(emission=emission, itl_ms=20)
+    taker = bench.join(ready_ms=7)
+    bench.loop.run_until(50 * MS)
+
+    assert taker.due_ns == [7 * MS, 27 * MS, 47 * MS]
+
+
+@pytest.mark.parametrize("emission", ["paced", "lockstep"])
+def test_a_late_wakeup_moves_no_later_token(emission):
+    bench = Bench(emission=emission, itl_ms=20)
+    taker = bench.join()
+    bench.loop.run_until(30 * MS)
+    bench.loop.now_ns = 113 * MS  # the loop stood still
+    bench.loop.run_until(160 * MS)
+
+    assert taker.due_ns == [k * 20 * MS for k in range(9)]
+    assert [came >= due for came, due in zip(taker.came_ns, taker.due_ns, strict=True)] == [True] * 9
+    assert taker.came_ns[-1] - taker.due_ns[-1] <= MS
+
+
+@pytest.mark.parametrize("emission", ["paced", "lockstep"])
+def test_the_last_token_frees_the_slot(emission):
+    bench = Bench(emission=emission, itl_ms=20)
+    taker = bench.join(wanted=3)
+    assert len(bench.pacer) == 1
+    bench.loop.run_until(200 * MS)
+
+    assert taker.due_ns == [0, 20 * MS, 40 * MS]
+    assert len(bench.pacer) == 0
+    assert len(bench.wheel) == 0
+
+
+@pytest.mark.parametrize("emission", ["paced", "lockstep"])
+@pytest.mark.parametrize("until_ms", [2, 30], ids=["before its first token", "while running"])
+def test_who_leaves_gets_nothing_more(emission, until_ms):
+    bench = Bench(emission=emission, itl_ms=20)
+    taker = bench.join(ready_ms=5)
+    bench.loop.run_until(until_ms * MS)
+    got = len(taker.due_ns)
+    bench.pacer.leave(taker)
+    bench.pacer.leave(taker)
+    bench.loop.run_until(200 * MS)
+
+    assert len(taker.due_ns) == got
+    assert len(bench.pacer) == 0
+
+
+def test_a_rate_that_is_no_whole_number_of_ms_is_kept():
+    bench = Bench(tok_s=15)
+    taker = bench.join()
+    bench.loop.run_until(10_000 * MS)
+
+    assert len(taker.due_ns) == 150
+    assert taker.due_ns[-1] == pytest.approx(149 / 15 * 1e9, abs=149)
+
+
+def test_paced_streams_keep_their_own_phases():
+    bench = Bench(itl_ms=20)
+    takers = [bench.join(ready_ms=ready) for ready in (0, 3, 11)]
+    bench.loop.run_until(45 * MS)
+
+    assert [[due / MS for due in taker.due_ns] for taker in takers] == [[0, 20, 40], [3, 23, 43], [11, 31]]
+
+
+def test_lockstep_emits_for_all_and_who_comes_waits_for_the_next_step():
+    bench = Bench(emission="lockstep", itl_ms=20)
+    first, second, third = (bench.join(ready_ms=ready) for ready in (0, 3, 40))
+    bench.loop.run_until(65 * MS)
+
+    assert [due / MS for due in first.due_ns] == [0, 20, 40, 60]
+    assert [due / MS for due in second.due_ns] == [20, 40, 60]
+    assert [due / MS for due in third.due_ns] == [40, 60]
+
+
+def test_an_idle_lockstep_engine_starts_with_whoever_comes():
+    bench = Bench(emission="lockstep", itl_ms=20)
+    bench.join(wanted=2)
+    bench.loop.run_until(100 * MS)
+    late = bench.join(ready_ms=107, wanted=2)
+    bench.loop.run_until(200 * MS)
+
+    assert [due / MS for due in late.due_ns] == [107, 127]
+
+
+@pytest.mark.parametrize("emission", ["paced", "lockstep"])
+def test_the_gap_grows_with_the_share_of_busy_slots(emission):
+    bench = Bench(emission=emission, itl_ms=20, load_slope=1.0, slots=4)
+    alone = bench.join()
+    bench.loop.run_until(60 * MS)
+    others = [bench.join(ready_ms=60, wanted=3) for _ in range(3)]
+    bench.loop.run_until(400 * MS)
+
+    assert alone.gaps_ms[0] == 25
+    assert max(alone.gaps_ms) == 40
+    assert alone.gaps_ms[-1] == 25
+    assert all(len(other.due_ns) == 3 for other in others)
+
+
+def test_jitter_keeps_the_mean_and_follows_the_seed():
+    def gaps(seed):
+        bench = Bench(itl_ms=10, jitter=0.3, seed=seed)
+        taker = bench.join(wanted=4001)
+        bench.loop.run_until(60_000 * MS)
+        return taker.gaps_ms
+
+    one = gaps(1)
+    assert one == gaps(1)
+    assert one != gaps(2)
+    assert sum(one) / len(one) == pytest.approx(10, rel=0.02)
+    assert min(one) < 7 < 14 < max(one)

@@ -1,0 +1,137 @@
+"""What a terminal shows: the verdict first, every difference in words, never wider than 100 columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.experiment import sentences
+from loadtest.experiment.result import analyze
+from loadtest.experiment.text import WIDTH, render_text
+from tests.synthetic_run import Files, compare_run, equality, load_run, write
+
+
+def difference(estimate: float, low: float, high: float, share: float) -> dict[str, Any]:
+    return {
+        "a": "filter-off",
+        "b": "filter-on",
+        "withheld": None,
+        "significant": not low <= 0 <= high,
+        "cpu_us_per_chunk": {"estimate": estimate, "ci95": [low, high], "ci999": [low, high], "mde": 1.0},
+        "core_share_at_rate": {"estimate": share},
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            difference(5.1, 4.4, 5.8, 0.0785),
+            (
+                "filter-off costs 5.10 us more CPU per chunk than filter-on [4.40, 5.80], "
+                "i.e. 7.8 % of a core at 15,400 tok/s."
+            ),
+        ),
+        (
+            difference(-2.0, -3.0, -1.0, -0.0308),
+            (
+                "filter-off costs 2.00 us less CPU per chunk than filter-on [1.00, 3.00], "
+                "i.e. 3.1 % of a core at 15,400 tok/s."
+            ),
+        ),
+        (
+            difference(0.2, -0.5, 0.9, 0.003),
+            (
+                "No difference seen between filter-off and filter-on: +0.20 us of CPU per chunk [-0.50, 0.90]; "
+                "an effect of 1.00 us would be seen four times in five."
+            ),
+        ),
+    ],
+)
+def test_a_difference_in_plain_words(found: dict[str, Any], words: str) -> None:
+    assert sentences.difference_sentence(found, 15_400.0) == words
+
+
+def test_a_withheld_difference_says_why() -> None:
+    found = {**difference(1, 0, 2, 0.1), "cpu_us_per_chunk": None, "withheld": "no round counts"}
+
+    assert sentences.difference_sentence(found, 1.0) == "No claim about filter-off against filter-on: no round counts."
+
+
+def test_a_single_round_makes_no_claim() -> None:
+    found = difference(1.0, 0.0, 2.0, 0.1)
+    found["cpu_us_per_chunk"].update({"ci95": None, "ci999": None, "mde": None})
+
+    assert "no interval, so no claim" in sentences.difference_sentence(found, 1.0)
+    assert "single round" in sentences.control_sentence(found)
+
+
+def test_the_control_says_whether_it_holds_zero() -> None:
+    assert sentences.control_sentence(difference(0.1, -0.5, 0.7, 0.0)).endswith("[-0.50, 0.70] holds zero.")
+    assert sentences.control_sentence(difference(0.6, 0.5, 0.7, 0.0)).endswith("leaves out zero.")
+    assert sentences.control_sentence(None) == "There is no A/A control to judge the harness by."
+
+
+def text_of(tmp_path: Path, files: Files) -> str:
+    path = write(files, tmp_path / "run")
+    return render_text(analyze(path), Path("runs/compare-1/report.html"))
+
+
+def test_a_compare_tells_verdict_arms_differences_and_where_the_report_is(tmp_path: Path) -> None:
+    files = compare_run(("filter-on", "verbatim"), costs_us={"verbatim": 36.0})
+    files["equality.json"] = equality(("filter-on", "verbatim"), changed=0)
+    files["blocks.jsonl"][0]["chunks"] //= 2
+
+    lines = text_of(tmp_path, files).splitlines()
+    text = " ".join(line.strip() for line in lines)
+
+    assert lines[0] == "VERDICT: VALID - this run can be believed"
+    assert lines[1].startswith("  note    dead path: over the equality gate's 17 complete streams filter-on's rewrite")
+    assert "29 of 30 rounds count (void: missed rate 1)." in text
+    assert "filter-on costs" in text
+    assert "A/A control: filter-on against itself" in text
+    assert "every policy gave the client the same events" in text
+    assert "Counters of gen, orchestrator and client agree to the unit." in text
+    assert lines[-1] == "report: runs/compare-1/report.html"
+
+
+def test_reasons_come_before_figures(tmp_path: Path) -> None:
+    files = compare_run()
+    for block in files["blocks.jsonl"]:
+        block["run_queue_wait_ns"] = block["wall_ns"] // 5
+
+    text = text_of(tmp_path, files)
+
+    assert text.startswith("VERDICT: SUSPECT - read the reasons before the figures\n  suspect CPU starvation")
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["whole", "broken off"])
+def test_no_line_is_wider_than_a_hundred_columns(tmp_path: Path, broken: bool) -> None:
+    long_name = "a_rather_long_package_name.policies.of_ours:prefilter_with_a_twist"
+    policies = ("filter-off", long_name, "parse-orjson")
+    files = compare_run(policies, costs_us={long_name: 39.0})
+    for block in files["blocks.jsonl"]:
+        block["requests"] = 50 + block["slot"] * 3 + block["round"]
+    if broken:
+        del files["blocks.jsonl"]
+
+    assert max(map(len, text_of(tmp_path, files).splitlines())) <= WIDTH
+
+
+def test_a_load_run_tells_latency_processes_and_streams(tmp_path: Path) -> None:
+    text = text_of(tmp_path, load_run())
+
+    assert text.startswith("VERDICT: VALID")
+    assert "TTFT from planned" in text
+    assert "orchestrator" in text
+    assert "400 of 400 streams passed every check." in text
+    assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_restarts_are_told_as_a_range(tmp_path: Path) -> None:
+    path = write(compare_run(seed=1), tmp_path / "run")
+    write(compare_run(seed=2), path / "start-2")
+
+    assert "Over 2 process starts, filter-off minus filter-on is" in " ".join(render_text(analyze(path), None).split())

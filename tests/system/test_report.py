@@ -1,0 +1,208 @@
+"""The report in a real browser: it draws every figure, in light and dark, and asks nothing of any network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from loadtest.experiment.report import write_report
+from loadtest.experiment.result import analyze
+from tests.synthetic_run import Files, compare_run, load_run, write
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+DRAWN_TIMEOUT_MS = 60_000
+SHARED = {"ttft", "itl", "e2e", "lateness_tails", "processes_over_time"}
+COMPARE = SHARED | {
+    "differences_forest",
+    "paired_differences",
+    "cost_by_arm",
+    "cost_over_time",
+    "lag_by_arm",
+    "events_per_read",
+    "rate_over_time",
+}
+RUN = SHARED | {"ttft_over_time", "load_over_time", "lengths", "orchestrator_lag"}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        message = "no Chromium on PATH; get one with `apt-get install chromium`"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+class Opened:
+    """A report on a page, with whatever the browser complained of or asked for."""
+
+    def __init__(self, browser: Browser, report: Path, *, scheme: Any = "light", width: int = 1280) -> None:
+        self.page: Page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(report.as_uri())
+        self.wait_until_drawn(scheme)
+
+    def wait_until_drawn(self, scheme: str) -> None:
+        self.page.wait_for_selector(f"html[data-drawn={scheme}]", timeout=DRAWN_TIMEOUT_MS, state="attached")
+
+    def points(self) -> dict[str, int]:
+        """Points really drawn as SVG (line vertices count by path), by figure."""
+        found: dict[str, int] = self.page.evaluate(
+            """() => {
+                const lengths = (paths) => [...paths].reduce((sum, path) => sum + path.getAttribute("d").length, 0);
+                const drawn = (plot) =>
+                    plot.querySelectorAll(".point").length + lengths(plot.querySelectorAll("path.js-line"));
+                return Object.fromEntries([...document.querySelectorAll(".plot")].map((p) => [p.id, drawn(p)]));
+            }"""
+        )
+        return found
+
+
+def report_of(tmp_path: Path, files: Files) -> Path:
+    path = write(files, tmp_path / "run")
+    return write_report(path, analyze(path))
+
+
+def doubted() -> Files:
+    """A run with something in every part of the page: voids, a reason, a mismatch, requests in blocks."""
+    files = compare_run(("filter-off", "filter-on", "parse-orjson"))
+    for number, block in enumerate(files["blocks.jsonl"]):
+        block["requests"] = number % 7
+    files["blocks.jsonl"][5]["chunks"] //= 2
+    files["client.json"]["usage_events"] -= 1
+    files["equality.json"]["dead_path"] = ["filter-on"]
+    return files
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
+@pytest.mark.parametrize(
+    ("files", "figures"),
+    [(compare_run, COMPARE), (doubted, COMPARE), (load_run, RUN)],
+    ids=["compare", "doubted", "run"],
+)
+def test_every_figure_is_drawn_without_error_or_request(
+    browser: Browser, tmp_path: Path, files: Any, figures: set[str], width: int, scheme: str
+) -> None:
+    report = report_of(tmp_path, files())
+    opened = Opened(browser, report, scheme=scheme, width=width)
+    page = opened.page
+
+    drawn = opened.points()
+    assert set(drawn) == figures
+    assert min(drawn.values()) > 0, drawn
+    assert opened.complaints == []
+    assert opened.requests == [report.as_uri()]
+    assert page.locator(".nothing").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.close()
+
+
+def test_figures_are_what_the_charting_library_calls_valid(browser: Browser, tmp_path: Path) -> None:
+    for name, files in {"compare": doubted(), "run": load_run()}.items():
+        opened = Opened(browser, report_of(tmp_path / name, files))
+        complaints = opened.page.evaluate(
+            """() => [...document.querySelectorAll(".plot")].flatMap((plot) => {
+                // The library's own check fails on any legend; "unused" is a default that a figure has no use for.
+                const { legend, ...layout } = plot.layout;
+                const faults = Plotly.validate(plot.data, layout) || [];
+                return faults.filter(({ code }) => code !== "unused").map(({ msg }) => `${plot.id}: ${msg}`);
+            })"""
+        )
+
+        assert complaints == []
+        opened.page.close()
+
+
+def test_a_page_that_is_open_follows_light_and_dark(browser: Browser, tmp_path: Path) -> None:
+    opened = Opened(browser, report_of(tmp_path, compare_run()))
+    ink = """() => [getComputedStyle(document.body).color,
+        document.querySelector("#cost_over_time .xtitle").style.fill,
+        document.querySelector("#cost_over_time path.js-line").style.stroke]"""
+    light = opened.page.evaluate(ink)
+
+    opened.page.emulate_media(color_scheme="dark")
+    opened.wait_until_drawn("dark")
+    dark = opened.page.evaluate(ink)
+
+    assert all(before != after for before, after in zip(light, dark, strict=True)), (light, dark)
+    assert opened.requests == [opened.page.url]
+    opened.page.close()
+
+
+def test_nothing_moves_when_the_figures_come(browser: Browser, tmp_path: Path) -> None:
+    """Every figure's place is kept from the start, so the page is as tall before the library runs as after."""
+    report = report_of(tmp_path, compare_run())
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, java_script_enabled=False)
+    page.goto(report.as_uri())
+    undrawn = page.locator("main").bounding_box()
+    page.close()
+    opened = Opened(browser, report)
+
+    assert opened.page.locator("main").bounding_box() == undrawn
+    opened.page.close()
+
+
+def test_verdict_and_answers_come_first_and_are_in_words(browser: Browser, tmp_path: Path) -> None:
+    opened = Opened(browser, report_of(tmp_path, doubted()))
+    text = opened.page.locator("main").inner_text().replace("\xa0", " ")
+
+    assert "Suspect: read the reasons before the figures" in text
+    order = [
+        "counters are not equal: usage events (gen 1,000, orchestrator 1,000, client 999)",
+        "sits on a dead path",
+        "filter-off costs",
+        "Differences in CPU per chunk",
+    ]
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    assert "29 of 30 rounds count (void: missed rate 1)" in text
+    assert "within one process start" in text
+    assert "disagg-sim compare filter-off filter-on parse-orjson" in text
+    assert "uvloop 0.23.0" in text
+    opened.page.close()
+
+
+def test_a_run_without_a_single_block_still_has_a_report(browser: Browser, tmp_path: Path) -> None:
+    manifest = {**compare_run()["manifest.json"], "failure": "gen0 was killed by SIGKILL"}
+    opened = Opened(browser, report_of(tmp_path, {"manifest.json": manifest}))
+
+    assert "gen0 was killed by SIGKILL" in opened.page.locator("#verdict").inner_text()
+    assert opened.page.locator(".plot").count() == 0
+    assert opened.page.locator(".nothing").count() == len(COMPARE)
+    assert opened.complaints == []
+    opened.page.close()
+
+
+def test_a_name_from_the_command_line_cannot_write_into_the_page(browser: Browser, tmp_path: Path) -> None:
+    name = "evil:<img src=x onerror=console.log(1)></script><script>console.log(2)</script>"
+    files = compare_run(("filter-off", name), costs_us={name: 40.0})
+    opened = Opened(browser, report_of(tmp_path, files))
+
+    assert opened.complaints == []
+    assert name in opened.page.locator("main").inner_text().replace("\xa0", " ")
+    opened.page.close()
