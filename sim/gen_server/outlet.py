@@ -32,7 +32,7 @@ class Outlet:
     """
 
     __slots__ = (
-        "_chunked", "_clock", "_early", "_later", "_next_ns", "_on_end", "_plain", "_split_at", "_transport", "_wheel",
+        "_chunked", "_clock", "_direct", "_early", "_later", "_next_ns", "_on_end", "_split_at", "_transport", "_wheel",
         "first_write", "gone",
     )  # fmt: skip
 
@@ -45,8 +45,8 @@ class Outlet:
         self._clock = clock
         self._split_at = split_at
         self._transport: asyncio.WriteTransport | None = None
+        self._direct: asyncio.WriteTransport | None = None  # the transport, when a write is one whole chunk
         self._chunked = True
-        self._plain = False
         self._early: list[bytes] = []
         self._later: deque[bytes] = deque()
         self._next_ns = 0
@@ -68,7 +68,7 @@ class Outlet:
         for data in self._early:
             self._put(data)
         self._early.clear()
-        self._plain = self._chunked and not self._split_at
+        self._direct = transport if self._chunked and not self._split_at else None
 
     def backlog(self) -> int:
         """Bytes written that the client's socket has not taken yet."""
@@ -82,11 +82,11 @@ class Outlet:
 
     def write(self, data: bytes) -> int:
         """Write ``data``, now (what still waited goes out before it); the backlog that leaves, bytes."""
-        if self._plain and not self._later:
-            transport = self._transport
+        transport = self._direct
+        if transport is not None and not self._later:
             try:
-                transport.write(b"%x\r\n%b\r\n" % (len(data), data))  # type: ignore[union-attr]
-                return transport.get_write_buffer_size()  # type: ignore[union-attr]
+                transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+                return transport.get_write_buffer_size()
             except RuntimeError:  # uvloop, of a closed transport
                 self.gone = True
                 return 0
@@ -107,19 +107,18 @@ class Outlet:
         self._queue(data)
 
     def end(self, on_end: Callable[[], None]) -> None:
-        """Run ``on_end`` once everything is written."""
+        """Run ``on_end`` once everything is written; never, if the client is gone."""
         if self._later:
             self._on_end = on_end
-        else:
+        elif not self.gone:
             on_end()
 
     def close(self) -> None:
         """Write nothing more."""
         self.gone = True
-        self._plain = False
         self._flush()
         self._on_end = None
-        self._transport = None
+        self._transport = self._direct = None
 
     def _queue(self, data: bytes) -> None:
         if not self._later:
@@ -138,7 +137,7 @@ class Outlet:
         if self._later:
             self._next_ns = now_ns + _APART_NS
             self._wheel.schedule(self._next_ns, self._write_next)
-        elif self._on_end is not None:
+        elif self._on_end is not None and not self.gone:
             on_end, self._on_end = self._on_end, None
             on_end()
 

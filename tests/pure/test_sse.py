@@ -46,6 +46,7 @@ STREAMS = {
     "trailing-blank-lines": (b"data: a\n\n\n\r\n", [b"data: a\n\n"], [b"a"], b"\n\r\n"),
     "only-blank-lines": (b"\n\r\n\r", [], [], b"\n\r\n\r"),
     "no-blank-line-at-the-end": (b"data: a\n\ndata: b\n", [b"data: a\n\n"], [b"a"], b"data: b\n"),
+    "lines-of-one-letter": (b"x\n\ny\r\rdata: a\n\n", [b"x\n\n", b"y\r\r", b"data: a\n\n"], [None, None, b"a"], b""),
     "cut-in-a-line": (b"data: a\n\ndat", [b"data: a\n\n"], [b"a"], b"dat"),
     "no-space": (b"data:a\n\n", [b"data:a\n\n"], [b"a"], b""),
     "one-space-of-two-is-dropped": (b"data:  a\n\n", [b"data:  a\n\n"], [b" a"], b""),
@@ -259,7 +260,10 @@ def test_a_finished_decoder_starts_anew():
     decoder.feed(b"data: a long unfinished event")
     assert decoder.finish() == b"data: a long unfinished event"
     assert decoder.finish() == b""
-    assert decoder.feed(b"data: b\r\n\r\n") == [b"data: b\r\n\r\n"]
+    assert decoder.feed(b"x\r\n\r\n") == [b"x\r\n\r\n"]
+    decoder.feed(b"another")
+    decoder.finish()
+    assert decoder.feed(b"\n\ndata: b\r\n\r\n") == [b"\n\ndata: b\r\n\r\n"]
 
 
 # --- the bound ---

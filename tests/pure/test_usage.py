@@ -47,6 +47,7 @@ def usages(draw):
 
 def test_total_is_prompt_and_completion():
     assert Usage(100, 25, 7).total_tokens == 107
+    assert Usage(100, 25).total_tokens == 100
 
 
 def test_json_is_the_openai_object_in_its_order():
