@@ -135,11 +135,19 @@ class StreamReader(ReplyEvents):
                 raise BadResponseError(f"an answer of more than {MAX_PLAIN_BYTES} bytes")
         self._read_bytes = 0
         if self.http.between_chunks and not self._decoder.pending:
-            if lone and len(events) == 1 and self.lone_tokens and self.kept is None:
-                self._learn(data, len(events[0]))
+            if events and self.lone_tokens and self.kept is None:
+                self._learn(events[-1], data, lone and len(events) == 1)
             self._read_bytes = self._template_bytes
-        elif self.http.complete and self._decoder.pending and self._decoder.finish().strip(b"\r\n"):
+        elif self.http.complete and self._decoder.pending:
+            self._take_tail(self._decoder.finish())
+
+    def _take_tail(self, tail: bytes) -> None:
+        """What stands after the last event; the rest of a line ending that a read cut in two is part of that event."""
+        self._settled_bytes += len(tail)
+        if tail.strip(b"\r\n"):
             self.fail("after_done" if self.done_events else "cut", "the response ends inside an event")
+        elif self.kept:
+            self.kept[-1] += tail
 
     def _begin(self) -> None:
         status = self.http.status
@@ -147,13 +155,18 @@ class StreamReader(ReplyEvents):
         if status != 200:
             self.fail(http_status(status or 0))
 
-    def _learn(self, data: bytes, event_bytes: int) -> None:
-        """Make the template of a read that was one piece of framing with one event of tokens."""
+    def _learn(self, event: bytes, data: bytes, alone: bool) -> None:
+        """Make the template of the event of tokens that ended ``data``; ``alone``: it was all of it."""
+        read = b"%x\r\n%b\r\n" % (len(event), event)
+        if not data.endswith(read):
+            if not alone:
+                return
+            read = data  # framed in another way, or not at all
         count = self.lone_tokens
         numbers = counted(self.tokens - count, count)
-        at = data.find(b'" ' + numbers + b'"')
+        at = read.find(b'" ' + numbers + b'"')
         if at < 0:  # written with escapes, or over several chunks: right, but not foreseeable
             self._template_bytes = 0
             return
-        self._before, self._after = data[: at + 2], data[at + 2 + len(numbers) :]
-        self._template_bytes, self._tokens_an_event, self._event_bytes = len(data), count, event_bytes
+        self._before, self._after = read[: at + 2], read[at + 2 + len(numbers) :]
+        self._template_bytes, self._tokens_an_event, self._event_bytes = len(read), count, len(event)

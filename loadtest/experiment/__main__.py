@@ -44,6 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ChildFailedError as error:
         print(f"disagg-sim: {error}", file=sys.stderr)
         return EXIT_USAGE if error.usage_error else EXIT_ERROR
+    except KeyboardInterrupt:
+        print(
+            "disagg-sim: interrupted; `disagg-sim report RUN_DIR` makes the report from what was kept", file=sys.stderr
+        )
+        return EXIT_ERROR
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -68,8 +73,16 @@ def _compare(options: argparse.Namespace) -> int:
         "asked_chunks_per_s": compare.asked_chunks_per_s(scenario),
     }
     run, topology = _prepare(options, scenario, plan)
+    first = run
     asyncio.run(compare.measure(options, scenario, run, topology))
-    return _conclude(run.path, options.json)
+    for number in range(options.restarts):
+        if run.manifest["interrupted"] or run.manifest["failure"]:
+            break
+        options.out = str(first.path / f"start-{number + 2}")
+        run, topology = _prepare(options, scenario, plan)
+        progress(f"process start {number + 2} of {options.restarts + 1}")
+        asyncio.run(compare.measure(options, scenario, run, topology))
+    return _conclude(first.path, options.json)
 
 
 def _run(options: argparse.Namespace) -> int:

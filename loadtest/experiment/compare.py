@@ -50,7 +50,7 @@ async def measure(options: argparse.Namespace, scenario: Scenario, run: RunDirec
         gate = await watch.run(run_gate(topology, options.policies, usage_by=scenario.orchestrator.usage_by))
         run.write_json("equality.json", gate)
         progress(
-            f"equality gate: {gate['streams']} requests under each of {len(options.policies)} policies: {gate['state']}"
+            f"equality gate: {gate['requests']} requests under each of {len(options.policies)} policies: {gate['state']}"
         )
         if gate["state"] != "equal":
             return

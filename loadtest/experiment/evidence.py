@@ -150,7 +150,9 @@ def _delivered_share(pacing: Mapping[str, Any] | None) -> float | None:
 
 def _late_seconds(files: RunFiles, name: str, window: Window | None) -> float | None:
     samples = [s for s in samples_by_process(files)[name] if window is None or window.holds(s)]
-    return sum(s["lag_max_s"] > LATE_SECOND_S for s in samples) / len(samples) if samples else None
+    wall_s = sum(s["wall_s"] for s in samples)
+    # By time, not by number: a stall of five seconds is one sample of five seconds.
+    return sum(s["wall_s"] for s in samples if s["lag_max_s"] > LATE_SECOND_S) / wall_s if wall_s else None
 
 
 def _dearest_arm(blocks: Sequence[Block]) -> float:

@@ -65,7 +65,8 @@ async def _run_cases(topology: Topology, policies: Sequence[str], usage_by: str)
     await topology.ops("orchestrator", "POST", "/admin/policy", {"policy": before["policy"]})
     return {
         "state": "equal" if all(result["state"] == "equal" for result in results.values()) else "differs",
-        "streams": len(references),
+        "requests": len(references),
+        "streams": sum(reference.case.stream for reference in references),
         "events": sum(len(reference.events) for reference in references),
         "policies": results,
         "cases": [{"name": c.name, "endpoint": c.endpoint, "stream": c.stream, **c.script} for c in CASES],

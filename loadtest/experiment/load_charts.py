@@ -5,6 +5,7 @@ Each takes what it draws and gives a figure, or None when there is nothing to dr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -114,7 +115,7 @@ def processes_over_time(files: RunFiles, window: Window | None, blocks: Sequence
         xaxis=axis("time since measuring began, s", anchor="y3"),
         yaxis=axis("run-queue wait", domain=[0.7, 1.0], **share),
         yaxis2=axis("CPU of a core", domain=[0.32, 0.62], **share),
-        yaxis3=axis("steal", domain=[0.0, 0.24], **{**share, "tickformat": ".2~%"}),
+        yaxis3=axis("steal", domain=[0.0, 0.24], tickformat=".2~%", range=[0.0, 1.1 * max(0.01, *y)]),
     )
 
 
@@ -230,14 +231,18 @@ def lengths(files: RunFiles) -> Figure | None:
     streams = [s for s in files.streams if s["outcome"] == "ok"]
     if not streams:
         return None
-    data = []
+    data, ends = [], []
     for key, name, dash in (("prompt_tokens", "prompt", "solid"), ("tokens", "reply", "dash")):
-        x, y = ecdf(np.array([s[key] for s in streams], np.float64))
+        x, y = ecdf(np.array([max(1, s[key]) for s in streams], np.float64))
+        ends += [x[0], x[-1]]
         data.append(lines(x, y, name, dash=dash, hovertemplate="%{x:,.0f} tokens: %{y:.1%}<extra></extra>"))
     return figure(
         data,
         280,
-        xaxis=log_axis("tokens", range(7)),
+        xaxis={
+            **log_axis("tokens", range(7)),
+            "range": [math.floor(math.log10(min(ends))), math.ceil(math.log10(max(ends) + 1))],
+        },
         yaxis=axis("share at or below", tickformat=".0%", range=[0, 1.02]),
     )
 

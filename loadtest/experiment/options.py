@@ -49,6 +49,13 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument(
         "--at-rate", type=_positive, default=AT_TOK_S, metavar="TOK_S", help="rate the core share is stated at"
     )
+    compare.add_argument(
+        "--restarts",
+        type=_whole,
+        default=0,
+        metavar="N",
+        help="measure again after N further starts of every process, and show the spread between starts",
+    )
 
     run = verbs.add_parser("run", help="one load run of a scenario")
     run.add_argument("scenario", metavar="SCENARIO", help="a name (see `disagg-sim scenarios`) or a TOML file")

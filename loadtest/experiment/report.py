@@ -49,6 +49,7 @@ def render_report(files: RunFiles, result: Mapping[str, Any]) -> str:
         result=result,
         manifest=files.manifest,
         title=_title(files),
+        asked=_asked(files),
         verdict_line=sentences.verdict_line(result["verdict"]),
         vitals=_vitals(result),
         streams_sentence=sentences.streams_sentence(result["client"]["streams"]),
@@ -81,6 +82,20 @@ def _title(files: RunFiles) -> str:
         policies = [arm["name"] for arm in files.manifest["arms"] if not arm["name"].endswith(":again")]
         return f"What a chunk costs: {policies[0]} against {', '.join(policies[1:]) or 'itself'}"
     return f"Load run: {files.manifest['scenario']['name']}"
+
+
+def _asked(files: RunFiles) -> list[str]:
+    """What load the run asked for, overrides included."""
+    load = files.manifest["scenario"].get("load", {})
+    parts = []
+    if load.get("arrivals") == "staggered" and load.get("streams"):
+        parts.append(f"{load['streams']:,} streams")
+    elif load.get("request_rate"):
+        parts.append(f"{load['request_rate']:g} requests/s, {load['arrivals']}")
+    elif load.get("trace"):
+        parts.append(f"replay of {load['trace']}")
+    rate = files.manifest.get("asked_chunks_per_s")
+    return [*parts, f"{rate:,.0f} chunks/s asked"] if rate else parts
 
 
 def _vitals(result: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -204,7 +219,11 @@ def _late(record: Mapping[str, Any]) -> dict[str, float | None]:
 def _facts(files: RunFiles) -> list[tuple[str, str]]:
     """What the run was made with, in words: settings that the scenario sets, host, versions."""
     manifest = files.manifest
-    rows = [("seed", str(manifest["seed"])), ("run directory", str(files.path))]
+    rows = [
+        ("scenario", manifest["scenario"].get("description", manifest["scenario"]["name"])),
+        ("seed", str(manifest["seed"])),
+        ("run directory", str(files.path)),
+    ]
     if files.kind == "compare":
         block, settle = manifest["block_s"], manifest["settle_s"]
         rows.append(("blocks", f"{block:g} s from switch to switch, the first {settle:g} s of each dropped"))

@@ -34,9 +34,14 @@ def analyze(run_dir: Path) -> dict[str, Any]:
     """
     files = RunFiles.read(run_dir)
     if files.kind == "compare":
-        further = {path.name: analyze(path) for path in sorted(run_dir.glob(FURTHER_STARTS))}
-        return _compare(files, further)
+        starts = sorted((path.parent for path in run_dir.glob(f"{FURTHER_STARTS}/manifest.json")), key=_start_number)
+        return _compare(files, {path.name: analyze(path) for path in starts})
     return _run(files)
+
+
+def _start_number(path: Path) -> tuple[int, str]:
+    """Orders start-2 before start-10."""
+    return len(path.name), path.name
 
 
 def arms_of(files: RunFiles) -> list[Arm]:

@@ -17,6 +17,10 @@ FURTHER_STARTS = "start-*"
 """Directories of a run's further process starts, each a run directory of its own."""
 
 
+_NO_OUTCOME: dict[str, Any] = {"streams": 0, "events": 0, "policies": {}, "cases": [], "dead_path": []}
+"""What a gate that could not finish may leave out."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunFiles:
     """One run, as it was recorded.
@@ -37,6 +41,7 @@ class RunFiles:
     @classmethod
     def read(cls, path: Path) -> RunFiles:
         """Read the directory.  FileNotFoundError without a manifest, ValueError for what is not JSON."""
+        gate = _object(path / "equality.json")
         return cls(
             path=path,
             manifest=json.loads((path / "manifest.json").read_text()),
@@ -46,7 +51,7 @@ class RunFiles:
             counters_before=_object(path / "counters_before.json"),
             streams=_lines(path / "streams.jsonl"),
             client=_object(path / "client.json"),
-            equality=_object(path / "equality.json"),
+            equality=None if gate is None else {**_NO_OUTCOME, **gate},
         )
 
     @property

@@ -84,6 +84,8 @@ def gate_sentence(equality: Mapping[str, Any]) -> str:
 
 def streams_sentence(streams: Mapping[str, Any]) -> str:
     """What became of the client's streams."""
+    if not streams["started"]:
+        return "No stream was started."
     failed = ", ".join(f"{reason} {n:,}" for reason, n in streams["failed"].items())
     aborted = f", {streams['aborted']:,} aborted" if streams.get("aborted") else ""
     return f"{streams['ok']:,} of {streams['started']:,} streams passed every check{aborted}" + (

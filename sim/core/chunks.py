@@ -50,7 +50,7 @@ class StreamWriter:
 
     __slots__ = (
         "_closer", "_continuous", "_finish", "_head", "_include_usage", "_line", "_newline", "_pad", "_room",
-        "_shape", "_texts", "_usage", "_usage_key", "_usage_tail",
+        "_shape", "_templates", "_texts", "_usage", "_usage_key", "_usage_tail",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +82,7 @@ class StreamWriter:
         self._finish = b',"finish_reason":null' if shape.dialect == "openai" else b""
         self._usage_key = _USAGE_KEYS[shape.usage_key]
         self._usage_tail = self._usage_key + b"null" if shape.usage == "null" else b""
+        self._templates: dict[int, tuple[bytes, bytes]] = {}
         self._pad, self._room = b"", 0
         if shape.chunk_bytes:
             self._room = shape.chunk_bytes - len(self._content(b"", b"", b""))
@@ -105,10 +106,19 @@ class StreamWriter:
             text = b" %d" % first_token
         else:
             text = "".join(map(token_text, range(first_token, first_token + count))).encode()
-        finish = self._finish
-        if last and self._shape.finish == "last":
-            finish = b',"finish_reason":"' + FINISH_REASON.encode() + b'"'
-        return self._content(text, finish, self._tail(first_token + count))
+        if last or self._continuous:
+            finish = self._finish
+            if last and self._shape.finish == "last":
+                finish = b',"finish_reason":"' + FINISH_REASON.encode() + b'"'
+            return self._content(text, finish, self._tail(first_token + count))
+        # Events of one length of text differ in the text alone, padding included.
+        template = self._templates.get(len(text))
+        if template is None:
+            event = self._content(text, self._finish, self._usage_tail)
+            at = event.index(self._head) + len(self._head)
+            template = self._templates[len(text)] = event[:at], event[at + len(text) :]
+        before, after = template
+        return before + text + after
 
     def closing_events(self, completion_tokens: int) -> list[bytes]:
         """What follows the last content event: finish_reason (own event), usage if asked, ``[DONE]``."""

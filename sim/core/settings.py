@@ -197,7 +197,7 @@ class GenSettings:
     glue_done: bool = setting(True, "write the usage event and [DONE] in one piece, as real servers do")
     newline: str = setting("lf", "line ending of the stream", choices=("lf", "crlf", "cr"))
     apply_ctx_usage: bool = setting(True, "report the ctx_usage that came with the hand-off, if any did")
-    seed: int = setting(1, "seed of the jitter and of stream phases", minimum=0)
+    seed: int = setting(1, "seed of the jitter", minimum=0)
 
     def __post_init__(self) -> None:
         if self.itl_ms > 0 and self.tok_s > 0:

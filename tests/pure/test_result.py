@@ -181,6 +181,27 @@ def test_without_the_gate_every_difference_is_withheld(tmp_path: Path) -> None:
     assert "equality_not_run" in codes(result)
 
 
+def test_a_gate_that_could_not_finish_withholds_every_difference(tmp_path: Path) -> None:
+    files = compare_run()
+    files["equality.json"] = {"state": "error"}
+
+    result = folded(tmp_path, files)
+
+    assert result["differences"][0]["withheld"] == "the equality gate could not finish"
+    assert result["verdict"]["state"] == "void"
+    assert "equality_error" in codes(result)
+
+
+def test_a_stall_of_the_load_counts_by_its_length(tmp_path: Path) -> None:
+    """Stopped for 8 of 60 s, Locust leaves one sample of 8 s, not eight."""
+    files = compare_run()
+    health = files["client.json"]["health"]
+    stalled = {**health[40], "wall_s": 8.0, "cpu_s": 0.2, "lag_max_s": 7.9}
+    files["client.json"]["health"] = [*health[:33], stalled, *health[41:]]
+
+    assert "load_loop_lag" in codes(folded(tmp_path, files))
+
+
 def test_a_dead_path_is_told_except_of_verbatim_whose_it_is(tmp_path: Path) -> None:
     files = compare_run(("filter-on", "verbatim"), costs_us={"verbatim": 39.0})
     files["equality.json"] = equality(("filter-on", "verbatim"), changed=0)
@@ -366,7 +387,8 @@ def test_further_starts_are_folded_into_their_spread(tmp_path: Path) -> None:
     write(compare_run(seed=2), path / "start-2")
     interrupted = compare_run(seed=3)
     interrupted["manifest.json"]["interrupted"] = True
-    write(interrupted, path / "start-3")
+    write(interrupted, path / "start-10")
+    (path / "start-11").mkdir()  # broke off before its manifest
 
     result = analyze(path)
 
