@@ -132,8 +132,9 @@ class Settler:
         if outcome == OK and reader.tokens > 1 and reader.first_token_ns is not None:
             mean_s = (reader.last_token_ns - reader.first_token_ns) / 1e9 / (reader.tokens - 1)
             self._tell(Told("ITL (stream mean)", mean_s))
-        failure = None if outcome == OK else outcome
-        self._tell(Told("E2E", (exchange.end_ns - exchange.planned_ns) / 1e9, reader.event_bytes, failure))
+        if outcome != ABORTED:  # closed by the load itself: neither a duration nor a failure
+            failure = None if outcome == OK else outcome
+            self._tell(Told("E2E", (exchange.end_ns - exchange.planned_ns) / 1e9, reader.event_bytes, failure))
 
     def _expectation(self, request: PlannedRequest) -> Expectation:
         plan, settings = self._plan, self._plan.settings

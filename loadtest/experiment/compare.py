@@ -50,7 +50,7 @@ async def measure(options: argparse.Namespace, scenario: Scenario, run: RunDirec
         gate = await watch.run(run_gate(topology, options.policies, usage_by=scenario.orchestrator.usage_by))
         run.write_json("equality.json", gate)
         progress(
-            f"equality gate: {gate['requests']} requests under each of {len(options.policies)} policies: {gate['state']}"
+            f"equality gate: {gate['requests']} requests under {len(options.policies)} policies each: {gate['state']}"
         )
         if gate["state"] != "equal":
             return
@@ -68,7 +68,10 @@ async def measure(options: argparse.Namespace, scenario: Scenario, run: RunDirec
             raise
         progress(f"error: {failure}")
     finally:
-        await _keep(run, topology, load)
+        try:
+            await _keep(run, topology, load)
+        finally:
+            await topology.stop()
 
 
 async def _warm_up(options: argparse.Namespace, topology: Topology, scenario: Scenario) -> None:
@@ -96,7 +99,7 @@ async def _run_blocks(options: argparse.Namespace, run: RunDirectory, topology: 
 
 
 async def _keep(run: RunDirectory, topology: Topology, load: ChildProcess | None) -> None:
-    """Fetch the blocks, let the load end in order, fetch what the servers counted, stop everything."""
+    """Fetch the blocks, let the load end in order, fetch what the servers counted."""
     with contextlib.suppress(ChildFailedError):
         if "orchestrator" in topology.servers:
             ledger: dict[str, Any] = await topology.ops("orchestrator", "GET", "/admin/blocks")
@@ -107,7 +110,6 @@ async def _keep(run: RunDirectory, topology: Topology, load: ChildProcess | None
         progress("ending the streams and checking each")
         await finish_load(topology, load)
     await keep_servers_records(topology, run)
-    await topology.stop()
 
 
 def asked_chunks_per_s(scenario: Scenario) -> float | None:

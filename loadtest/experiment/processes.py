@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -21,6 +22,8 @@ __all__ = ["ChildFailedError", "ChildProcess"]
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 _LOG_LINES_SHOWN = 6
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>; Linux
+_LIBC = ctypes.CDLL(None)
 
 
 class ChildFailedError(RuntimeError):
@@ -52,6 +55,7 @@ class ChildProcess:
                 stdout=asyncio.subprocess.PIPE if announces else log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=_end_with_parent,
             )
         if cpus:
             with contextlib.suppress(ProcessLookupError):
@@ -107,3 +111,8 @@ class ChildProcess:
                 self.process.send_signal(signal_number)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.process.wait(), timeout_s)
+
+
+def _end_with_parent() -> None:
+    """In the child, before it runs: get SIGTERM if the experiment dies, even by SIGKILL, so that nothing is left."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

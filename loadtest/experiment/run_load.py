@@ -38,10 +38,12 @@ async def drive(options: argparse.Namespace, scenario: Scenario, run: RunDirecto
             raise
         progress(f"error: {failure}")
     finally:
-        if load is not None:
-            await finish_load(topology, load)
-        await keep_servers_records(topology, run)
-        await topology.stop()
+        try:
+            if load is not None:
+                await finish_load(topology, load)
+            await keep_servers_records(topology, run)
+        finally:
+            await topology.stop()
 
 
 async def stay_up(options: argparse.Namespace, scenario: Scenario, topology: Topology) -> None:

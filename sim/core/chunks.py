@@ -106,7 +106,7 @@ class StreamWriter:
             text = b" %d" % first_token
         else:
             text = "".join(map(token_text, range(first_token, first_token + count))).encode()
-        if last or self._continuous:
+        if last or self._continuous or self._texts is not None:
             finish = self._finish
             if last and self._shape.finish == "last":
                 finish = b',"finish_reason":"' + FINISH_REASON.encode() + b'"'

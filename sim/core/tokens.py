@@ -14,9 +14,12 @@ BYTES_PER_TOKEN = 4
 
 
 def prompt_tokens_of(body: Mapping[str, object]) -> int:
-    """Tokens of a request body's prompt, at least 1; token ids, where given, count themselves."""
+    """Tokens of a request body's prompt, at least 1; token ids, where given, count themselves.
+
+    A body with messages is a chat: a stray ``prompt`` in it does not count.
+    """
     ids = body.get("prompt_token_ids")
-    if ids is None:
+    if ids is None and "messages" not in body:
         ids = body.get("prompt")
     if isinstance(ids, list) and ids and not isinstance(ids[0], str):
         return len(ids)
@@ -35,11 +38,11 @@ def token_text(k: int) -> str:
 
 
 def _texts(body: Mapping[str, object]) -> Iterator[str]:
-    prompt = body.get("prompt")
-    if prompt is not None:
+    messages = body.get("messages")
+    if messages is None:
+        prompt = body.get("prompt")
         yield from (part for part in (prompt if isinstance(prompt, list) else [prompt]) if isinstance(part, str))
         return
-    messages = body.get("messages")
     for message in messages if isinstance(messages, list) else []:
         content = message.get("content") if isinstance(message, Mapping) else None
         if isinstance(content, str):

@@ -125,7 +125,8 @@ class _CtxServer:
         if not self._queue.settings.prompt_token_ids:
             return None
         prompt = body.get("prompt")
-        return prompt if isinstance(prompt, list) and type(prompt[0]) is int else list(range(client.prompt_tokens))
+        given = client.endpoint == "completions" and isinstance(prompt, list) and type(prompt[0]) is int
+        return prompt if given else list(range(client.prompt_tokens))
 
 
 def _check_context_only(body: Mapping[str, Any], client: ClientRequest) -> None:

@@ -221,6 +221,10 @@ def test_a_script_gives_texts_cached_tokens_and_overrides():
     assert request.max_tokens == 3
 
 
+def test_a_script_may_say_that_nothing_is_cached():
+    assert read(disagg_sim={"cached_tokens": 0}).script == Script(None, 0, {})
+
+
 def test_an_empty_script_changes_nothing():
     request = read(disagg_sim={}, max_tokens=9)
     assert request.script == Script(None, None, {})

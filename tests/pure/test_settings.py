@@ -81,13 +81,19 @@ def test_a_whole_number_keeps_its_last_digit(seed, form):
     assert from_mapping(GenSettings, {"seed": form(seed)}, "gen").seed == seed
 
 
-@pytest.mark.parametrize(("value", "taken"), [(1, True), (1024, True), (0, False), (1025, False)])
-def test_bounds_are_inclusive(value, taken):
-    if taken:
-        assert from_mapping(GenSettings, {"tokens_per_chunk": value}, "gen").tokens_per_chunk == value
-    else:
-        expected = f"gen.tokens_per_chunk: {value} is out of range; allowed: 1 to 1024"
-        assert refusal(GenSettings, tokens_per_chunk=value) == expected
+BOUNDS = [
+    pytest.param(cls, f.name, f.metadata[side], step, id=f"{cls.__name__}.{f.name} {side}")
+    for cls in ALL
+    for f in dataclasses.fields(cls)
+    for side, step in (("minimum", -1), ("maximum", 1))
+    if f.metadata[side] is not None
+]
+
+
+@pytest.mark.parametrize(("cls", "name", "bound", "step"), BOUNDS)
+def test_a_bound_is_taken_and_what_lies_beyond_is_refused(cls, name, bound, step):
+    assert getattr(from_mapping(cls, {name: bound}, "x"), name) == bound
+    assert " is out of range; allowed: " in refusal(cls, "x", **{name: bound + step})
 
 
 # --- what is refused ---

@@ -1,0 +1,99 @@
+"""What the load keeps: one line per stream, counts that add up, a client.json that is whole or not there."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from loadtest.recorder import Recorder, StreamRecord, write_json
+from sim.core.histogram import LogHistogram
+from tests.pure.replies import MS, events_of, read, reads_of
+
+
+def record(outcome="ok", **changes):
+    fields = {
+        "seq": 3,
+        "planned_ns": 100 * MS,
+        "sent_ns": 101 * MS,
+        "first_byte_ns": 110 * MS,
+        "first_token_ns": 111 * MS,
+        "last_token_ns": 190 * MS,
+        "end_ns": 200 * MS,
+        "prompt_tokens": 64,
+        "asked_tokens": 13,
+        "tokens": 13,
+        "chunks": 13,
+        "events": 16,
+        "outcome": outcome,
+        "checked": "counted",
+        **changes,
+    }
+    return StreamRecord(**fields)
+
+
+def test_a_line_holds_the_record_and_a_detail_only_where_there_is_one():
+    lines = io.StringIO()
+    recorder = Recorder(lines)
+    reader = read(reads_of(events_of(13)))
+    recorder.end(record(), reader)
+    recorder.end(record("cut", detail="the connection ended"), reader)
+    first, second = map(json.loads, lines.getvalue().splitlines())
+
+    assert first["seq"] == 3
+    assert list(first) == [
+        "seq", "planned_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns", "end_ns", "prompt_tokens",
+        "asked_tokens", "tokens", "chunks", "events", "outcome", "checked",
+    ]  # fmt: skip
+    assert second == {**first, "outcome": "cut", "detail": "the connection ended"}
+
+
+def test_counts_add_up_over_streams_by_outcome():
+    recorder = Recorder()
+    events = events_of(13, dialect="openai", finish="own")
+    recorder.planned = 6
+    for outcome in ("ok", "ok", "cut", "http_429", "aborted"):
+        recorder.start(0, 2 * MS)
+        recorder.end(record(outcome), read(reads_of(events)))
+    found = recorder.to_json()
+
+    assert found["streams"] == {"planned": 6, "started": 5, "ok": 2, "failed": {"cut": 1, "http_429": 1}, "aborted": 1}
+    assert found["tokens"] == found["chunks"] == 65
+    assert found["events"] == 5 * len(events)
+    assert [found[f"{kind}_events"] for kind in ("role", "finish", "usage", "done", "other")] == [5, 5, 5, 5, 0]
+    assert found["bytes"] == 5 * sum(map(len, events))
+    assert LogHistogram.from_json(found["lateness"]).max_ns == 2 * MS
+
+
+def test_latency_counts_from_the_plan_with_the_from_sent_figure_beside_it():
+    recorder = Recorder()
+    recorder.first_token(100 * MS, 103 * MS, 110 * MS)
+    recorder.end(record(), read(reads_of(events_of(13))))
+    recorder.end(record("cut"), read(reads_of(events_of(13))))
+    found = {key: LogHistogram.from_json(recorder.to_json()[key]) for key in
+             ("ttft", "ttft_from_sent", "e2e", "e2e_from_sent")}  # fmt: skip
+
+    assert {key: (h.count, h.sum_ns) for key, h in found.items()} == {
+        "ttft": (1, 10 * MS), "ttft_from_sent": (1, 7 * MS), "e2e": (1, 100 * MS), "e2e_from_sent": (1, 99 * MS),
+    }  # fmt: skip
+
+
+def test_totals_hold_live_streams_too():
+    recorder = Recorder()
+    recorder.end(record(), read(reads_of(events_of(13))))
+    live = read(reads_of(events_of(20)[:8], end=b""))
+    totals = recorder.totals([live])
+
+    assert (totals.tokens, totals.by_kind["chunks"], totals.by_kind["done_events"]) == (20, 20, 1)
+    assert recorder.totals().tokens == 13
+
+
+def test_a_file_is_put_in_place_whole_or_not_at_all(tmp_path):
+    write_json(tmp_path / "client.json", {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "client.json", {"a": object()})
+
+    assert json.loads((tmp_path / "client.json").read_text()) == {"a": 1}
+    with pytest.raises(OSError, match="No such file"):
+        write_json(tmp_path / "no" / "client.json", {})

@@ -1,0 +1,401 @@
+"""Locust against scripted servers: every way a stream can go is told by its own word, and the counts are exact."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+
+import pytest
+
+from loadtest.plan import LoadPlan, LoadSettings
+from loadtest.workload import plan_requests
+from sim.core.chunks import full_answer
+from sim.core.histogram import LogHistogram
+from sim.core.usage import Usage
+from tests.pure.replies import events_of
+from tests.wire.locust_runs import headless, locust, plan_for
+from tests.wire.scripted import Client, scripted
+
+TOKENS = 12
+LONG = 60  # seconds: longer than any test
+
+
+def reply(endpoint="chat", **settings):
+    """What a gen server writes to a request of these tests, as the orchestrator passes it on."""
+    return events_of(TOKENS, endpoint, told=Usage(64, 16), **settings)
+
+
+def writing(*pieces, end=True):
+    async def script(peer, request):
+        await peer.open_stream()
+        for piece in pieces:
+            await peer.chunk(piece)
+        if end:
+            await peer.end_stream()
+
+    return script
+
+
+def raw(data, *, close=True):
+    async def script(peer, request):
+        await peer.send(data)
+        if close:
+            peer.writer.close()
+
+    return script
+
+
+async def byte_by_byte(peer, request):
+    await peer.open_stream()
+    for byte in b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in reply()):
+        await peer.send(bytes([byte]))
+        await asyncio.sleep(0)
+    await peer.end_stream()
+
+
+async def cut(peer, request):
+    await peer.open_stream()
+    for event in reply()[:6]:
+        await peer.chunk(event)
+    peer.cut()
+
+
+async def silent(peer, request):
+    await peer.open_stream()
+    await peer.chunk(reply()[0])
+    await peer.hung_up()
+
+
+def error(status):
+    async def script(peer, request):
+        await peer.answer(status, {"error": {"message": "no"}})
+
+    return script
+
+
+SSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+EVENTS = reply()
+WAYS = {
+    "an event a chunk": (writing(*EVENTS), "ok"),
+    "all in one chunk": (writing(b"".join(EVENTS)), "ok"),
+    "byte by byte": (byte_by_byte, "ok"),
+    "until the connection closes": (raw(SSE + b"\r\n" + b"".join(EVENTS)), "ok"),
+    "cut": (cut, "cut"),
+    "ended without [DONE]": (writing(*EVENTS[:-1]), "cut"),
+    "HTTP never ended": (raw(SSE + b"Content-Length: 99999\r\n\r\n" + b"".join(EVENTS)), "bad_http"),
+    "not HTTP": (raw(b"SSH-2.0-OpenSSH\r\n"), "bad_http"),
+    "closed at once": (raw(b""), "cut"),
+    "error event": (writing(*EVENTS[:5], b'data: {"error":{"message":"gen died"}}\n\n'), "error_event"),
+    "429": (error(429), "http_429"),
+    "500": (error(500), "http_500"),
+    "JSON in place of a stream": (error(200), "not_sse"),
+    "silence": (silent, "timeout"),
+    "token lost": (writing(*EVENTS[:4], *EVENTS[5:]), "wrong_order"),
+    "tail lost": (writing(*EVENTS[:8], *EVENTS[-2:]), "wrong_count"),
+    "no usage": (writing(*EVENTS[:-2], EVENTS[-1]), "missing_usage"),
+    "usage not rewritten": (writing(*events_of(TOKENS, told=Usage(64, 64))), "wrong_usage"),
+    "goes on after the end": (writing(*EVENTS, EVENTS[3]), "after_done"),
+    "other bytes": (writing(*EVENTS[:-3], EVENTS[-3].replace(b'":0', b'": 0'), *EVENTS[-2:]), "bytes_differ"),
+    "not JSON": (writing(*EVENTS[:4], b"data: {\n\n"), "bad_event"),
+}  # fmt: skip
+
+
+def number_of(request):
+    """Every prompt begins with its stream's number."""
+    body = request.json
+    prompt = body["prompt"] if "prompt" in body else body["messages"][0]["content"]
+    return int(prompt.split(" ", 1)[0])
+
+
+async def test_every_way_has_its_word_and_none_disturbs_the_others(tmp_path):
+    ways = list(WAYS.values())
+
+    async def play(peer, request):
+        await ways[number_of(request)][0](peer, request)
+
+    async with scripted(play) as server:
+        plan = plan_for(server.url, tmp_path, streams=len(ways), output_tokens=TOKENS, timeout_s=1.0)
+        async with locust(tmp_path, *headless(plan, tmp_path)) as run:
+            code = await run.end()
+
+    assert code == 0
+    assert dict(zip(WAYS, (line["outcome"] for line in run.streams), strict=True)) == {
+        name: outcome for name, (_, outcome) in WAYS.items()
+    }
+    streams = run.client["streams"]
+    assert (streams["planned"], streams["started"], streams["ok"], streams["aborted"]) == (len(ways), len(ways), 4, 0)
+    assert sum(streams["failed"].values()) == len(ways) - 4
+    assert streams["failed"]["bad_http"] == 2
+    assert "StreamFailedError('http_429')" in run.stderr
+    for line in run.streams[:4]:
+        assert (line["tokens"], line["chunks"], line["events"]) == (TOKENS, TOKENS, TOKENS + 3)
+        assert line["checked"] == "bytes"
+        stamps = ("planned_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns", "end_ns")
+        assert [line[stamp] for stamp in stamps] == sorted(line[stamp] for stamp in stamps)
+
+
+@pytest.mark.parametrize(("endpoint", "stream"), [("chat", False), ("completions", False), ("completions", True)])
+async def test_both_endpoints_streamed_and_whole(tmp_path, endpoint, stream):
+    async def play(peer, request):
+        assert request.path == ("/v1/chat/completions" if endpoint == "chat" else "/v1/completions")
+        assert request.json.get("stream", False) == stream
+        if stream:
+            await writing(*reply(endpoint))(peer, request)
+        else:
+            text = "".join(f" {k}" for k in range(TOKENS))
+            usage = Usage(64, 16, TOKENS)
+            await peer.answer(200, full_answer(endpoint, id="a", created=1, model="sim", text=text, usage=usage))
+
+    async with scripted(play) as server:
+        plan = plan_for(server.url, tmp_path, streams=3, output_tokens=TOKENS, endpoint=endpoint, stream=stream)
+        async with locust(tmp_path, *headless(plan, tmp_path)) as run:
+            assert await run.end() == 0
+
+    assert run.client["streams"]["ok"] == 3
+    assert run.client["tokens"] == 3 * TOKENS
+    assert [line["checked"] for line in run.streams] == ["bytes" if stream else "counted"] * 3
+
+
+async def test_nobody_listening_is_told_and_the_results_are_written(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        plan = plan_for(f"http://127.0.0.1:{taken.getsockname()[1]}", tmp_path, streams=3)
+        async with locust(tmp_path, *headless(plan, tmp_path)) as run:
+            assert await run.end() == 0
+
+    assert run.client["streams"]["failed"] == {"refused_connect": 3}
+    assert run.streams[0]["detail"] == "Connection refused"
+
+
+async def test_a_large_prompt_is_sent_piece_by_piece_while_streams_are_read(tmp_path):
+    async def play(peer, request):
+        assert len(request.json["messages"][0]["content"]) == 4_000_000
+        await writing(*events_of(TOKENS, told=Usage(1_000_000, 250_000)))(peer, request)
+
+    async with scripted(play) as server:
+        plan = plan_for(server.url, tmp_path, streams=3, prompt_tokens=1_000_000, output_tokens=TOKENS)
+        async with locust(tmp_path, *headless(plan, tmp_path)) as run:
+            assert await run.end() == 0
+
+    assert run.client["streams"]["ok"] == 3
+
+
+async def test_the_schedule_is_kept_when_nothing_comes_back(tmp_path):
+    """Open loop; and what is live when the plan's time is over is closed as aborted."""
+    async with scripted(silent) as server:
+        plan = plan_for(
+            server.url, tmp_path, arrivals="poisson", request_rate=40, duration_s=0.5, stop_timeout_s=0.2, seed=5
+        )
+        async with locust(tmp_path, *headless(plan, tmp_path)) as run:
+            assert await run.end() == 0
+
+    due_ns = [request.due_ns for request in plan_requests(plan.settings, 5)]
+    planned_ns = [line["planned_ns"] for line in run.streams]
+    assert [stamp - planned_ns[0] for stamp in planned_ns] == [due - due_ns[0] for due in due_ns]
+    assert run.client["streams"] == {
+        "planned": len(due_ns), "started": len(due_ns), "ok": 0, "failed": {}, "aborted": len(due_ns)
+    }  # fmt: skip
+    assert all(line["sent_ns"] >= line["planned_ns"] for line in run.streams)
+    assert LogHistogram.from_json(run.client["lateness"]).count == len(due_ns)
+
+
+async def test_connections_are_used_again(tmp_path):
+    async with scripted(writing(*reply())) as server:
+        plan = plan_for(
+            server.url, tmp_path, arrivals="constant", request_rate=20, limit=6, output_tokens=TOKENS
+        )
+        async with locust(tmp_path, *headless(plan, tmp_path)) as run:
+            assert await run.end() == 0
+
+    assert run.client["streams"]["ok"] == 6
+    assert len(server.requests) == 6
+    assert server.connections < 6
+
+
+@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT, signal.SIGTERM]])
+async def test_a_signal_closes_live_streams_and_the_results_are_written(tmp_path, numbers):
+    live = asyncio.Queue()
+
+    async def play(peer, request):
+        await peer.open_stream()
+        for event in EVENTS[:5]:
+            await peer.chunk(event)
+        live.put_nowait(None)
+        await peer.hung_up()
+
+    async with scripted(play) as server:
+        plan = plan_for(server.url, tmp_path, streams=5, output_tokens=1000)
+        async with locust(tmp_path, *headless(plan, tmp_path)) as run:
+            ready = await run.ready()
+            for _ in range(5):
+                await asyncio.wait_for(live.get(), LONG)
+            await all_tokens_read(ready["ops"], 20)
+            for number in numbers:
+                run.process.send_signal(number)
+            code = await run.end()
+
+    assert code == 0
+    assert run.client["streams"] == {"planned": 5, "started": 5, "ok": 0, "failed": {}, "aborted": 5}
+    assert run.client["tokens"] == run.client["chunks"] == 20
+    assert [line["outcome"] for line in run.streams] == ["aborted"] * 5
+
+
+async def all_tokens_read(ops_url, tokens):
+    """Wait until the load's own metrics show that many."""
+    async with asyncio.timeout(LONG):
+        while True:
+            body = await get(ops_url, "/metrics")
+            if f"disagg_client_tokens_total {tokens:.1f}\n" in body:
+                assert "disagg_client_streams_live 5.0\n" in body
+                return
+
+
+async def get(url, path):
+    host, _, port = url.removeprefix("http://").partition(":")
+    client = Client(*await asyncio.open_connection(host, int(port)))
+    try:
+        await client.send(None, path, "GET")
+        answer = await client.answer()
+    finally:
+        client.close()
+    assert answer.status == 200
+    return answer.body.decode()
+
+
+async def test_a_run_leaves_the_loops_health(tmp_path):
+    async with scripted(silent) as server:
+        plan = plan_for(server.url, tmp_path, streams=1, duration_s=1.3, stop_timeout_s=0.0)
+        async with locust(tmp_path, *headless(plan, tmp_path)) as run:
+            ready = await run.ready()
+            served = json.loads(await get(ready["ops"], "/admin/samples"))
+            assert await run.end() == 0
+
+    client = run.client
+    assert ready["server"] == "load"
+    assert set(served) == {"samples", "lag", "lag_loop", "lag_kernel", "late_ticks", "late_ticks_kernel"}
+    assert LogHistogram.from_json(client["lag"]).count >= 100
+    assert client["health"][0]["ticks"] >= 90
+    assert 0 < client["cpu_s"] < client["wall_s"]
+    assert client["end_ns"] - client["start_ns"] == pytest.approx(client["wall_s"] * 1e9)
+    assert client["start_ns"] == run.streams[0]["planned_ns"]
+
+
+async def test_by_hand_two_users_are_two_copies_and_no_files_are_written(tmp_path):
+    async with scripted(writing(*reply())) as server:
+        arguments = ["--scenario", "smoke", "--set", "streams=3", "--set", f"output_tokens={TOKENS}"]
+        async with locust(
+            tmp_path, "--headless", "-u", "2", "-r", "2", "--only-summary", "--host", server.url, *arguments
+        ) as run:
+            code = await run.end()
+
+    assert code == 0
+    assert sorted(map(number_of, server.requests)) == [0, 1, 2, 3, 4, 5]
+    assert {"E2E", "TTFT", "TTFT from sent", "ITL (stream mean)"} <= {
+        line[9:40].strip() for line in run.stderr.splitlines() if line.startswith("POST")
+    }
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_by_hand_usage_of_unknown_servers_is_noted_and_failures_are_locusts_own(tmp_path):
+    foreign = events_of(30, told=Usage(7, 7))
+
+    async def play(peer, request):
+        await (writing(*foreign) if number_of(request) else error(503))(peer, request)
+
+    async with scripted(play) as server, locust(
+        tmp_path, "--headless", "--only-summary", "--host", server.url, "--set", "streams=4"
+    ) as run:
+        code = await run.end()
+
+    assert code == 1  # Locust's --exit-code-on-error
+    assert run.stderr.count("StreamFailedError('http_503')") == 1
+
+
+async def test_by_hand_a_run_time_ends_it(tmp_path):
+    async with scripted(silent) as server, locust(
+        tmp_path, "--headless", "-u", "2", "-r", "2", "-t", "2s", "--only-summary", "--host", server.url,
+        "--set", "ramp_s=0"
+    ) as run:
+        assert await run.end() == 0  # streams that the load closes itself are no failures
+
+    assert len(server.requests) == 40
+
+
+async def test_with_the_web_ui_the_metrics_are_under_its_port(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    async with scripted(writing(*events_of(30))) as server, locust(
+        tmp_path, "--host", server.url, "--web-host", "127.0.0.1", "--web-port", str(port), "--set", "streams=2"
+    ) as run:
+        await until_open(port)
+        client = Client(*await asyncio.open_connection("127.0.0.1", port))
+        form = b"user_count=1&spawn_rate=1&host=" + server.url.encode()
+        client.writer.write(
+            b"POST /swarm HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+            b"Content-Length: %d\r\n\r\n%b" % (len(form), form)
+        )
+        started = (await client.answer()).json
+        client.close()
+        async with asyncio.timeout(LONG):
+            while 'disagg_client_streams_ended_total{outcome="ok"} 2.0' not in await get(url, "/metrics"):
+                pass
+            while json.loads(await get(url, "/stats/requests"))["state"] != "stopped":
+                pass
+        page = await get(url, "/")
+        run.process.send_signal(signal.SIGTERM)
+        await run.end()
+
+    assert started["success"]
+    assert "Locust" in page
+
+
+async def until_open(port):
+    async with asyncio.timeout(LONG):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.05)  # another process's port: there is no event to wait for
+            else:
+                writer.close()
+                return
+
+
+REFUSED = {
+    "no host": ([], "--host: say where"),
+    "unknown scenario": (["--host", "http://h:1", "--scenario", "nope"], "unknown scenario 'nope'; there are"),
+    "unknown key": (["--host", "http://h:1", "--set", "stream5=1"], "--set stream5: unknown key"),
+    "unknown name": (["--host", "http://no.such.host.invalid:1"], "host: 'no.such.host.invalid' cannot be resolved"),
+    "no plan file": (["--plan", "/no/such/plan.json"], "plan: cannot read /no/such/plan.json"),
+    "too many streams": (["--host", "http://h:1", "--set", "streams=900000"], "streams: 900000 streams"),
+    "two processes": (["--plan", "p.json", "--worker"], "--plan: a plan is run by one process"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), REFUSED.values(), ids=REFUSED)
+async def test_bad_input_is_refused_with_status_2(tmp_path, arguments, words):
+    async with locust(tmp_path, "--headless", *arguments) as run:
+        code = await run.end()
+
+    assert code == 2
+    assert f"locust: {words}" in run.stderr
+
+
+async def test_an_operations_port_in_use_and_a_folder_that_is_not_there_are_told(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ops = f"127.0.0.1:{taken.getsockname()[1]}"
+        plan = LoadPlan(host="http://127.0.0.1:1", settings=LoadSettings(), out=str(tmp_path), ops=ops)
+        async with locust(tmp_path, *headless(plan, tmp_path)) as run:
+            assert await run.end() == 2
+    assert f"locust: cannot listen on {ops}: address already in use" in run.stderr
+
+    plan = LoadPlan(host="http://127.0.0.1:1", settings=LoadSettings(), out=str(tmp_path / "no"))
+    async with locust(tmp_path, *headless(plan, tmp_path)) as run:
+        assert await run.end() == 2
+    assert "locust: out: cannot write to" in run.stderr
