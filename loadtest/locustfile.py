@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 import gevent
 from gevent.pywsgi import WSGIServer
 from locust import events
+from locust.exception import StopTest
 from locust.runners import LocalRunner, MasterRunner
 from prometheus_client import CollectorRegistry
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
@@ -77,10 +78,10 @@ def _add_arguments(parser: Any) -> None:
 def _init(environment: Any, runner: Any, web_ui: Any, **_: Any) -> None:
     """Make the session, unless this process only directs others.  Exits with code 2 on bad input."""
     options = environment.parsed_options
+    if options.plan and not isinstance(runner, LocalRunner):
+        _exit_usage("--plan: a plan is run by one process; drop --master, --worker and --processes")
     if isinstance(runner, MasterRunner):
         return
-    if options.plan and not isinstance(runner, LocalRunner):
-        _exit_usage("--plan: a plan is run by one process; drop --worker and --processes")
     try:
         plan = _plan_of(options, environment.host)
         _check_limits(plan.settings, 1 if options.plan else options.num_users or 1)
@@ -97,7 +98,7 @@ def _init(environment: Any, runner: Any, web_ui: Any, **_: Any) -> None:
     if web_ui is not None:
         web_ui.app.wsgi_app = DispatcherMiddleware(web_ui.app.wsgi_app, dict.fromkeys(client_ops.ROUTES, app))
     ops_url = None if plan.ops is None else _serve(app, plan.ops)
-    environment.events.test_start.add_listener(_on_test_start)
+    environment.events.test_start.add_listener(_Starter(session))
     environment.events.quitting.add_listener(_Closer(session, stop_health, judged_elsewhere=plan.out is not None))
     if options.headless and isinstance(runner, LocalRunner):
         gevent.signal_handler(signal.SIGINT, _Interrupt(runner))
@@ -149,8 +150,18 @@ def _serve(app: client_ops.WsgiApp, address: str) -> str:
     return f"http://{host}:{server.server_port}"
 
 
-def _on_test_start(**_: Any) -> None:
-    StreamUser.over = 0
+class _Starter:
+    """At a test's start: count its copies anew, and aim at the host that the web UI's form may have changed."""
+
+    def __init__(self, session: LoadSession) -> None:
+        self._session = session
+
+    def __call__(self, environment: Any, **_: Any) -> None:
+        StreamUser.over = 0
+        try:
+            self._session.aim_at(environment.host)
+        except SettingError as error:
+            raise StopTest(str(error)) from None
 
 
 class _Interrupt:

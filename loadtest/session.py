@@ -33,6 +33,7 @@ __all__ = ["LoadSession"]
 LEAD_NS = 50_000_000
 """From a user's start to its first due time: enough to make the first request, so that it is not late."""
 SWEEP_S = 1.0
+COPIES_PER_PROCESS = 10_000
 
 
 class LoadSession:
@@ -65,18 +66,27 @@ class LoadSession:
         self._pump = Pump(Connections(*_resolve(self._target)), self._settler.first_token, self._on_end)
         self._sweeper = gevent.spawn(self._sweep)
 
+    def aim_at(self, host: str) -> None:
+        """Send what comes to another host.  SettingError if it cannot be."""
+        target = Target.parse(host)
+        if target != self._target:
+            self._pump.connections = Connections(*_resolve(target))
+            self._target = target
+
     def live_readers(self) -> list[StreamReader]:
         """Readers of the streams that are not recorded yet."""
         return [*(exchange.reader for exchange in self._pump.live), *self._settler.unsettled()]
 
-    def run_copy(self, stopping: Event) -> None:
+    def run_copy(self, stopping: Event, process: int = 0) -> None:
         """Send one copy of the schedule and wait for its replies; blocks the calling greenlet until it is over.
 
+        ``process`` numbers the load's processes, where there are several: every copy of every one has its own seed.
         ``stopping`` ends the sending; live streams may then finish.  When the greenlet is killed, or the plan's
         end has passed, they are closed as aborted.
         """
         settings = self.plan.settings
-        schedule = plan_requests(settings, settings.seed + len(self._copies), self._trace)
+        seed = settings.seed + process * COPIES_PER_PROCESS + len(self._copies)
+        schedule = plan_requests(settings, seed, self._trace)
         first_seq = self.recorder.planned
         self.recorder.planned += len(schedule)
         copy = _Copy(range(first_seq, first_seq + len(schedule)))

@@ -125,7 +125,7 @@ class Settler:
             chunks=reader.chunks,
             events=reader.events,
             outcome=outcome,
-            checked="bytes" if reader.kept is not None else "counted",
+            checked="bytes" if reader.kept is not None and outcome in (OK, "bytes_differ") else "counted",
             detail=detail,
         )
         self._recorder.end(record, reader)

@@ -48,7 +48,7 @@ class Expectation:
 def judge(seen: StreamReader, expected: Expectation) -> tuple[str, str]:
     """(outcome, what exactly) of a reply that has ended."""
     if seen.fault is not None:
-        return seen.fault, seen.fault_detail
+        return seen.fault, seen.fault_detail or bytes(seen.plain[:300]).decode("utf-8", "replace")
     if not expected.stream:
         return _judge_answer(seen, expected)
     if not seen.streamed:

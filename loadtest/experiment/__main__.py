@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from loadtest.experiment.steps import progress, scenario_from
 from loadtest.experiment.text import render_text
 from loadtest.experiment.topology import Pinning, Topology, pinning_of, usable_cpus
 from loadtest.scenario import Scenario, load_scenario, scenario_names
-from sim.core.settings import SettingError
+from sim.core.settings import SettingError, describe
 
 __all__ = ["main"]
 
@@ -44,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ChildFailedError as error:
         print(f"disagg-sim: {error}", file=sys.stderr)
         return EXIT_USAGE if error.usage_error else EXIT_ERROR
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
     except KeyboardInterrupt:
         print(
             "disagg-sim: interrupted; `disagg-sim report RUN_DIR` makes the report from what was kept", file=sys.stderr
@@ -115,8 +119,9 @@ def _scenarios(options: argparse.Namespace) -> int:
     print(f"# {scenario.name}: {scenario.description}")
     for table, settings in scenario.tables().items():
         print(f"\n[{table}]")
-        for name, value in dataclasses.asdict(settings).items():
-            print(f"{name} = {json.dumps(value)}")
+        for row in describe(type(settings)):
+            value = json.dumps(getattr(settings, row.name))
+            print(f"{row.name + ' = ' + value:32} # {row.description} [{row.allowed}]")
     return EXIT_DONE
 
 

@@ -17,6 +17,7 @@ from loadtest.scenario import Scenario, load_scenario
 __all__ = ["finish_load", "keep_servers_records", "progress", "scenario_from", "start_topology", "wait_for_streams"]
 
 DRAIN_TIMEOUT_S = 30.0
+DRAIN_EVERY_S = 1.0
 STREAMS_GRACE_S = 30.0
 QUIET_TIMEOUT_S = 5.0
 POLL_S = 0.2
@@ -62,10 +63,14 @@ async def wait_for_streams(topology: Topology, wanted: int, within_s: float) -> 
 
 async def finish_load(topology: Topology, load: ChildProcess) -> None:
     """End the load in order: gen ends every live stream, the client checks each, Locust writes and exits."""
-    with contextlib.suppress(ChildFailedError):
-        await topology.ops("gen0", "POST", "/admin/drain")
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(load.process.wait(), DRAIN_TIMEOUT_S)
+        async with asyncio.timeout(DRAIN_TIMEOUT_S):
+            while load.process.returncode is None:
+                # Again and again: a request may still be on its way to gen when the live streams are drained.
+                with contextlib.suppress(ChildFailedError):
+                    await topology.ops("gen0", "POST", "/admin/drain")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(load.process.wait(), DRAIN_EVERY_S)
     await load.stop()
 
 

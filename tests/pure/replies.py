@@ -42,9 +42,7 @@ def events_of(
     )
     step = form.tokens_per_chunk
     role = writer.role_event()
-    content = [
-        writer.content_event(k, min(step, tokens - k), last=k + step >= tokens) for k in range(0, tokens, step)
-    ]
+    content = [writer.content_event(k, min(step, tokens - k), last=k + step >= tokens) for k in range(0, tokens, step)]
     return [*([] if role is None else [role]), *content, *writer.closing_events(tokens)]
 
 

@@ -243,7 +243,7 @@ def test_another_status_is_the_fault_and_its_body_is_kept():
     news = reader.feed(b"HTTP/1.1 429 Too Many\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body), 1)
 
     assert news == ENDED
-    assert (reader.fault, bytes(reader.plain)) == ("http_429", body)
+    assert judge(reader, expectation()) == ("http_429", body.decode())
 
 
 def test_garbage_ends_the_stream():

@@ -203,15 +203,27 @@ async def test_the_schedule_is_kept_when_nothing_comes_back(tmp_path):
 
 async def test_connections_are_used_again(tmp_path):
     async with scripted(writing(*reply())) as server:
-        plan = plan_for(
-            server.url, tmp_path, arrivals="constant", request_rate=20, limit=6, output_tokens=TOKENS
-        )
+        plan = plan_for(server.url, tmp_path, arrivals="constant", request_rate=20, limit=6, output_tokens=TOKENS)
         async with locust(tmp_path, *headless(plan, tmp_path)) as run:
             assert await run.end() == 0
 
     assert run.client["streams"]["ok"] == 6
     assert len(server.requests) == 6
     assert server.connections < 6
+
+
+async def test_a_connection_that_the_server_closed_is_not_used_again(tmp_path):
+    async def play(peer, request):
+        await writing(*reply())(peer, request)
+        peer.writer.close()
+
+    async with scripted(play) as server:
+        plan = plan_for(server.url, tmp_path, arrivals="constant", request_rate=20, limit=4, output_tokens=TOKENS)
+        async with locust(tmp_path, *headless(plan, tmp_path)) as run:
+            assert await run.end() == 0
+
+    assert run.client["streams"]["ok"] == 4
+    assert server.connections == 4
 
 
 @pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT, signal.SIGTERM]])
@@ -304,9 +316,10 @@ async def test_by_hand_usage_of_unknown_servers_is_noted_and_failures_are_locust
     async def play(peer, request):
         await (writing(*foreign) if number_of(request) else error(503))(peer, request)
 
-    async with scripted(play) as server, locust(
-        tmp_path, "--headless", "--only-summary", "--host", server.url, "--set", "streams=4"
-    ) as run:
+    async with (
+        scripted(play) as server,
+        locust(tmp_path, "--headless", "--only-summary", "--host", server.url, "--set", "streams=4") as run,
+    ):
         code = await run.end()
 
     assert code == 1  # Locust's --exit-code-on-error
@@ -314,23 +327,23 @@ async def test_by_hand_usage_of_unknown_servers_is_noted_and_failures_are_locust
 
 
 async def test_by_hand_a_run_time_ends_it(tmp_path):
-    async with scripted(silent) as server, locust(
-        tmp_path, "--headless", "-u", "2", "-r", "2", "-t", "2s", "--only-summary", "--host", server.url,
-        "--set", "ramp_s=0"
-    ) as run:
+    arguments = ["--headless", "-u", "2", "-r", "2", "-t", "2s", "--only-summary", "--set", "ramp_s=0"]
+    async with scripted(silent) as server, locust(tmp_path, *arguments, "--host", server.url) as run:
         assert await run.end() == 0  # streams that the load closes itself are no failures
 
     assert len(server.requests) == 40
 
 
-async def test_with_the_web_ui_the_metrics_are_under_its_port(tmp_path):
+async def test_with_the_web_ui_the_form_says_where_and_the_metrics_are_under_its_port(tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    async with scripted(writing(*events_of(30))) as server, locust(
-        tmp_path, "--host", server.url, "--web-host", "127.0.0.1", "--web-port", str(port), "--set", "streams=2"
-    ) as run:
+    arguments = ["--host", "http://127.0.0.1:1", "--web-host", "127.0.0.1", "--web-port", str(port)]
+    async with (
+        scripted(writing(*events_of(30))) as server,
+        locust(tmp_path, *arguments, "--set", "streams=2") as run,
+    ):
         await until_open(port)
         client = Client(*await asyncio.open_connection("127.0.0.1", port))
         form = b"user_count=1&spawn_rate=1&host=" + server.url.encode()
@@ -372,7 +385,7 @@ REFUSED = {
     "unknown name": (["--host", "http://no.such.host.invalid:1"], "host: 'no.such.host.invalid' cannot be resolved"),
     "no plan file": (["--plan", "/no/such/plan.json"], "plan: cannot read /no/such/plan.json"),
     "too many streams": (["--host", "http://h:1", "--set", "streams=900000"], "streams: 900000 streams"),
-    "two processes": (["--plan", "p.json", "--worker"], "--plan: a plan is run by one process"),
+    "two processes": (["--plan", "p.json", "--master"], "--plan: a plan is run by one process"),
 }
 
 
