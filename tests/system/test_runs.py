@@ -147,6 +147,28 @@ def test_a_process_that_dies_is_named_and_what_was_measured_stays(victim: str, t
     ]
 
 
+def test_children_end_with_an_experiment_that_is_killed(tmp_path: Path) -> None:
+    process = start("compare", *SMALL, "--duration", "60", "--out", str(tmp_path / "run"))
+    wait_until_measuring(process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    finish(process, 10)
+    _, alive = psutil.wait_procs(children, timeout=20)
+
+    assert len(children) >= 4
+    assert alive == []
+
+
+def test_further_process_starts_show_their_spread(tmp_path: Path) -> None:
+    _, result, _ = compare(tmp_path, "--duration", "4", "--restarts", "1")
+
+    assert result["restarts"]["starts"] == 2
+    spread = result["restarts"]["differences"][0]
+    assert (spread["a"], spread["b"]) == ("filter-off", "filter-on")
+    assert len(spread["estimates"]) == 2
+    assert read(tmp_path / "run" / "start-2", "client.json")["streams"]["ok"] == 40
+
+
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
     arguments = ["run", "smoke", "--duration", "2", "--json", "--out"]
     processes = [start(*arguments, str(tmp_path / name)) for name in ("one", "two")]
