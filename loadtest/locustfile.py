@@ -12,7 +12,11 @@ By hand, with the web UI or with ``--headless -u 2 -r 1 -t 10s``::
     locust -f loadtest/locustfile.py --host http://127.0.0.1:8000 [--scenario NAME|FILE] [--set key=value]...
 
 Then only the scenario's load is used (default: smoke).  Nothing is known of the servers, so usage is noted and not
-judged, no bytes are compared, and no files are written; Locust's own tables, CSV and exit code are as ever.
+judged, no bytes are compared, and no files are written; Locust's own tables, CSV and exit code are as ever.  A reply
+with fewer tokens than asked has failed then, one that a gen server was told to drain included.
+
+In Locust's tables a reply has up to four rows: E2E (type POST), TTFT and TTFT from sent (type TTFT), ITL (stream mean)
+(type ITL).  Only E2E is a request, with its failure and bytes; Locust's row Aggregated sums all four.
 """
 
 from __future__ import annotations
@@ -125,11 +129,11 @@ def _check_limits(settings: LoadSettings, users: int) -> None:
 
 
 def _teller(environment: Any) -> Callable[[Told], None]:
-    """Puts figures into Locust's tables; a failed stream once, in its E2E row."""
+    """Puts figures into Locust's tables; a failed stream once, in its E2E row, the only one of type POST."""
 
     def tell(told: Told) -> None:
         environment.events.request.fire(
-            request_type="POST",
+            request_type=told.kind,
             name=told.name,
             response_time=told.seconds * 1e3,
             response_length=told.response_bytes,
@@ -151,7 +155,7 @@ def _serve(app: client_ops.WsgiApp, address: str) -> str:
 
 
 class _Starter:
-    """At a test's start: count its copies anew, and aim at the host that the web UI's form may have changed."""
+    """At a test's start: the session begins anew, with the host that the web UI's form may have changed."""
 
     def __init__(self, session: LoadSession) -> None:
         self._session = session
@@ -159,7 +163,7 @@ class _Starter:
     def __call__(self, environment: Any, **_: Any) -> None:
         StreamUser.over = 0
         try:
-            self._session.aim_at(environment.host)
+            self._session.begin(environment.host)
         except SettingError as error:
             raise StopTest(str(error)) from None
 

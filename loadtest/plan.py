@@ -112,6 +112,8 @@ class LoadPlan:
     ``gen`` are the gen servers' settings: they allow the byte-for-byte check; None when the servers are not ours.
     ``cache_hit_ratio`` is ctx's, and gives the cached tokens to expect; None leaves them unchecked.
     ``usage_by_ctx`` says that the client must be told ctx's usage; False notes usage and does not judge it.
+    ``may_end_early`` says that gen servers may be drained: a reply with fewer tokens than asked is then right if its
+    own accounting says so.
     ``out`` is the directory for results (None: write none), ``ops`` the HOST:PORT of /metrics (None: none).
     """
 
@@ -120,6 +122,7 @@ class LoadPlan:
     gen: GenSettings | None = None
     cache_hit_ratio: float | None = None
     usage_by_ctx: bool = True
+    may_end_early: bool = False
     out: str | None = None
     ops: str | None = None
 
@@ -155,7 +158,8 @@ class LoadPlan:
                 settings=from_mapping(LoadSettings, _table(value, "settings"), "settings"),
                 gen=None if gen is None else from_mapping(GenSettings, _table(value, "gen"), "gen"),
                 cache_hit_ratio=ratio,
-                usage_by_ctx=value.get("usage_by_ctx", True) is not False,
+                usage_by_ctx=_flag(value, "usage_by_ctx", default=True),
+                may_end_early=_flag(value, "may_end_early", default=False),
                 out=_text(value, "out"),
                 ops=_text(value, "ops"),
             )
@@ -183,6 +187,13 @@ def _table(value: Mapping[str, Any], key: str) -> Mapping[str, object]:
     if not isinstance(table, Mapping):
         raise SettingError(f"{key}: {table!r} is not an object")
     return table
+
+
+def _flag(value: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    flag = value.get(key, default)
+    if not isinstance(flag, bool):
+        raise SettingError(f"{key}: {flag!r} is not true or false")
+    return flag
 
 
 def _text(value: Mapping[str, Any], key: str) -> str | None:

@@ -197,10 +197,14 @@ class Pump:
             if silent_ns > timeout_ns:
                 exchange.close("timeout", f"silent for {silent_ns / 1e9:.1f} s")
 
-    def close(self) -> None:
-        """End every exchange as aborted and drop the kept connections."""
+    def abort(self) -> None:
+        """End every exchange as aborted."""
         for exchange in list(self.live):
             exchange.close(ABORTED)
+
+    def close(self) -> None:
+        """End every exchange as aborted and drop the kept connections."""
+        self.abort()
         self.connections.close()
 
     def ended(self, exchange: Exchange) -> None:

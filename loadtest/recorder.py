@@ -85,6 +85,7 @@ class Recorder:
         self.planned = 0
         self.started = 0
         self.outcomes: Counter[str] = Counter()
+        self.ended_early = 0  # of those that are ok: streams with fewer tokens than asked
         self.ended = Totals()
         self.itl = LogHistogram()
         self.lateness = LogHistogram()
@@ -109,6 +110,7 @@ class Recorder:
         self.outcomes[record.outcome] += 1
         self.ended.add(reader)
         if record.outcome == OK:
+            self.ended_early += record.tokens < record.asked_tokens
             self.e2e.record_ns(record.end_ns - record.planned_ns)
             self.e2e_from_sent.record_ns(record.end_ns - record.sent_ns)
         if self._lines is not None:
@@ -132,6 +134,7 @@ class Recorder:
                 "planned": self.planned,
                 "started": self.started,
                 "ok": self.outcomes[OK],
+                "ended_early": self.ended_early,
                 "failed": failed,
                 "aborted": self.outcomes[ABORTED],
             },

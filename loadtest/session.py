@@ -66,11 +66,18 @@ class LoadSession:
         self._pump = Pump(Connections(*_resolve(self._target)), self._settler.first_token, self._on_end)
         self._sweeper = gevent.spawn(self._sweep)
 
-    def aim_at(self, host: str) -> None:
-        """Send what comes to another host.  SettingError if it cannot be."""
+    def begin(self, host: str) -> None:
+        """A test starts, perhaps not the first: copies have the same seeds again, and go to ``host``.
+
+        What an earlier test has left live is closed as aborted.  SettingError if ``host`` is no target.
+        """
         target = Target.parse(host)
-        if target != self._target:
-            self._pump.connections = Connections(*_resolve(target))
+        connections = None if target == self._target else Connections(*_resolve(target))
+        self._pump.abort()
+        self._copies.clear()
+        if connections is not None:
+            self._pump.connections.close()
+            self._pump.connections = connections
             self._target = target
 
     def live_readers(self) -> list[StreamReader]:
@@ -87,7 +94,7 @@ class LoadSession:
         settings = self.plan.settings
         seed = settings.seed + process * COPIES_PER_PROCESS + len(self._copies)
         schedule = plan_requests(settings, seed, self._trace)
-        first_seq = self.recorder.planned
+        first_seq = self._copies[-1].seqs.stop if self._copies else 0
         self.recorder.planned += len(schedule)
         copy = _Copy(range(first_seq, first_seq + len(schedule)))
         self._copies.append(copy)

@@ -33,8 +33,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Something for Locust's tables: a time in s, and why the stream failed, if it did."""
+    """Something for Locust's tables: a row's type and name, a time in s, and why the stream failed, if it did.
 
+    E2E alone is of type POST, so that requests can be told from further figures of theirs.
+    """
+
+    kind: str
     name: str
     seconds: float
     response_bytes: int = 0
@@ -102,12 +106,16 @@ class Settler:
         first_ns = exchange.reader.first_token_ns
         assert first_ns is not None
         self._recorder.first_token(exchange.planned_ns, exchange.sent_ns, first_ns)
-        self._tell(Told("TTFT", (first_ns - exchange.planned_ns) / 1e9))
-        self._tell(Told("TTFT from sent", (first_ns - exchange.sent_ns) / 1e9))
+        self._tell(Told("TTFT", "TTFT", (first_ns - exchange.planned_ns) / 1e9))
+        self._tell(Told("TTFT", "TTFT from sent", (first_ns - exchange.sent_ns) / 1e9))
 
     def _settle(self, exchange: Exchange) -> None:
         reader, request = exchange.reader, exchange.request
-        outcome, detail = judge(reader, self._expectation(request))
+        try:
+            outcome, detail = judge(reader, self._expectation(request))
+        except Exception as error:
+            log.exception("stream %d could not be judged", request.seq)
+            outcome, detail = "client_error", repr(error)
         if outcome not in self._logged and outcome not in (OK, ABORTED):
             self._logged.add(outcome)
             log.warning("stream %d: %s: %s (further ones are only counted)", request.seq, outcome, detail)
@@ -131,10 +139,11 @@ class Settler:
         self._recorder.end(record, reader)
         if outcome == OK and reader.tokens > 1 and reader.first_token_ns is not None:
             mean_s = (reader.last_token_ns - reader.first_token_ns) / 1e9 / (reader.tokens - 1)
-            self._tell(Told("ITL (stream mean)", mean_s))
+            self._tell(Told("ITL", "ITL (stream mean)", mean_s))
         if outcome != ABORTED:  # closed by the load itself: neither a duration nor a failure
             failure = None if outcome == OK else outcome
-            self._tell(Told("E2E", (exchange.end_ns - exchange.planned_ns) / 1e9, reader.event_bytes, failure))
+            e2e_s = (exchange.end_ns - exchange.planned_ns) / 1e9
+            self._tell(Told("POST", "E2E", e2e_s, reader.event_bytes, failure))
 
     def _expectation(self, request: PlannedRequest) -> Expectation:
         plan, settings = self._plan, self._plan.settings
@@ -145,6 +154,7 @@ class Settler:
             endpoint=settings.endpoint,
             stream=settings.stream,
             asked_tokens=request.output_tokens,
+            may_end_early=plan.may_end_early,
             prompt_tokens=request.prompt_tokens,
             cached_tokens=cached,
             include_usage=settings.include_usage,

@@ -1,7 +1,8 @@
 """The verdict on one finished reply: whether it is what was asked for, whole, in order and truthfully accounted for.
 
-Pure: what the reader saw and what was to be expected go in, one outcome word comes out.  A drained stream (its gen
-server was told to end it early) is right when it says so itself.  Bytes are compared for a sample of the streams:
+Pure: what the reader saw and what was to be expected go in, one outcome word comes out.  A stream with fewer tokens
+than asked is right only where that is expected (its gen server was told to drain) and it says so itself: a relay
+that loses a reply's tail and adjusts its usage must not pass.  Bytes are compared for a sample of the streams:
 every event must be what `sim.core.chunks` writes; one with usage, which a relay may have rewritten, must be equal
 as JSON.
 """
@@ -26,6 +27,7 @@ __all__ = ["Expectation", "judge"]
 class Expectation:
     """What one reply has to be.
 
+    ``may_end_early``: a reply that its own accounting shows to be whole may have fewer tokens than asked.
     ``cached_tokens`` None: not known, so not compared.  ``judge_usage`` False: usage is noted only, as the servers'
     accounting is not known.  ``shape`` None: neither is what their events look like.
     """
@@ -33,6 +35,7 @@ class Expectation:
     endpoint: str
     stream: bool
     asked_tokens: int
+    may_end_early: bool
     prompt_tokens: int
     cached_tokens: int | None
     include_usage: bool
@@ -57,7 +60,7 @@ def judge(seen: StreamReader, expected: Expectation) -> tuple[str, str]:
         return "cut", "the response ended without [DONE]"
     if seen.done_events > 1:
         return "after_done", f"{seen.done_events} end markers"
-    outcome = _judge_count(seen, expected)
+    outcome = _judge_count(seen, expected) or _judge_order(seen)
     if outcome is None and expected.judge_usage:
         outcome = _judge_stream_usage(seen, expected)
     if outcome is None and seen.kept is not None and expected.shape is not None:
@@ -69,7 +72,7 @@ def _judge_count(seen: StreamReader, expected: Expectation) -> tuple[str, str] |
     if seen.tokens == expected.asked_tokens:
         return None
     text = f"{seen.tokens} tokens came, {expected.asked_tokens} were asked for"
-    if seen.tokens > expected.asked_tokens or not seen.tokens:
+    if seen.tokens > expected.asked_tokens or not seen.tokens or not expected.may_end_early:
         return "wrong_count", text
     if expected.usage_event:
         # Ended early on purpose: the server's own count says that no token is missing.
@@ -78,8 +81,21 @@ def _judge_count(seen: StreamReader, expected: Expectation) -> tuple[str, str] |
         text += f", usage says {says}"
     else:
         # Without a count to go by, only a finish_reason that rides on the last token shows that it was the last.
-        drained = seen.finished and not seen.finish_events
+        drained = seen.finished_at is not None and not seen.finish_events
     return None if drained else ("wrong_count", text)
+
+
+def _judge_order(seen: StreamReader) -> tuple[str, str] | None:
+    """Of what goes with the tokens; they themselves have been in order."""
+    if seen.finished_at is None:
+        return "no_finish", "no finish_reason came"
+    if seen.role_events > 1:
+        return "wrong_order", f"{seen.role_events} role events"
+    if seen.finished_at != seen.tokens:
+        return "wrong_order", f"finish_reason came after {seen.finished_at} tokens, and {seen.tokens} came in all"
+    if seen.usage_events and seen.usage_at != seen.tokens:
+        return "wrong_order", f"usage came after {seen.usage_at} tokens, and {seen.tokens} came in all"
+    return None
 
 
 def _judge_stream_usage(seen: StreamReader, expected: Expectation) -> tuple[str, str] | None:
@@ -87,8 +103,13 @@ def _judge_stream_usage(seen: StreamReader, expected: Expectation) -> tuple[str,
         return "unexpected_usage", f"{seen.usage_events} usage events"
     if seen.usage_events and not expected.usage_event:
         return "unexpected_usage", "a usage event was not asked for"
-    if seen.usage_in_chunks and (expected.shape is None or expected.shape.usage != "continuous"):
+    if seen.chunk_usages and (expected.shape is None or expected.shape.usage != "continuous"):
         return "unexpected_usage", "usage on a chunk"
+    for value in seen.chunk_usages:
+        # How many tokens it says have come so far is the gen server's own and is not compared.
+        wrong = _judge_usage(value, None, expected)
+        if wrong is not None:
+            return wrong[0], f"on a chunk: {wrong[1]}"
     if not expected.usage_event:
         return None
     if not seen.usage_events:
@@ -96,11 +117,13 @@ def _judge_stream_usage(seen: StreamReader, expected: Expectation) -> tuple[str,
     return _judge_usage(seen.usage, seen.tokens, expected)
 
 
-def _judge_usage(value: Any, tokens: int, expected: Expectation) -> tuple[str, str] | None:
+def _judge_usage(value: Any, tokens: int | None, expected: Expectation) -> tuple[str, str] | None:
+    """``tokens`` None: the count of the reply's tokens is not compared."""
     try:
         usage = Usage.from_json(value)
     except ValueError as error:
         return "wrong_usage", str(error)
+    tokens = usage.completion_tokens if tokens is None else tokens
     cached = usage.cached_tokens if expected.cached_tokens is None else expected.cached_tokens
     right = Usage(expected.prompt_tokens, min(cached, expected.prompt_tokens), tokens)
     if usage == right and value.get("total_tokens") == right.total_tokens:
@@ -180,8 +203,11 @@ def _judge_answer(seen: StreamReader, expected: Expectation) -> tuple[str, str]:
     if numbers != b" " + counted(0, seen.tokens):
         return "wrong_order", f"the text is not a count: {text[:80]!r}"
     outcome = None
-    if seen.tokens != expected.asked_tokens and not (0 < seen.tokens == _completion_tokens(body.get("usage"))):
+    drained = expected.may_end_early and 0 < seen.tokens == _completion_tokens(body.get("usage"))
+    if seen.tokens != expected.asked_tokens and not (drained and seen.tokens < expected.asked_tokens):
         outcome = "wrong_count", f"{seen.tokens} tokens came, {expected.asked_tokens} were asked for"
+    elif choice.get("finish_reason") is None:
+        outcome = "no_finish", "no finish_reason came"
     if outcome is None and expected.judge_usage:
         usage = body.get("usage")
         if usage is None:

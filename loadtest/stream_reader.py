@@ -5,8 +5,8 @@ was lost, doubled or moved.  A read nearly always is one HTTP chunk with one eve
 before in its number alone.  So the reader keeps what stands before and after the number, and compares the next
 read with *that, with the next number in it*: one comparison proves framing, count, order and every byte at once.
 Any other read (two chunks, half a chunk, a longer number, usage, the end) goes the full way: HTTP framing, SSE
-events, then a search for the number, then JSON.  Both ways give the same result.  A router that re-serialises
-events takes the full way once and is compared with its own bytes from then on.
+events, then the same comparison of one event, then JSON.  Both ways give the same result.  A router that
+re-serialises events takes the full way once and is compared with its own bytes from then on.
 
 What events mean is in `reply_events`, what a finished stream is judged by in `stream_check`; sockets are in `pump`.
 """
@@ -137,7 +137,7 @@ class StreamReader(ReplyEvents):
         if self.http.between_chunks and not self._decoder.pending:
             if events and self.lone_tokens and self.kept is None:
                 self._learn(events[-1], data, lone and len(events) == 1)
-            self._read_bytes = self._template_bytes
+            self._read_bytes = 0 if self.done_events else self._template_bytes
         elif self.http.complete and self._decoder.pending:
             self._take_tail(self._decoder.finish())
 
@@ -162,11 +162,9 @@ class StreamReader(ReplyEvents):
             if not alone:
                 return
             read = data  # framed in another way, or not at all
-        count = self.lone_tokens
-        numbers = counted(self.tokens - count, count)
-        at = read.find(b'" ' + numbers + b'"')
-        if at < 0:  # written with escapes, or over several chunks: right, but not foreseeable
+        at = read.find(event)
+        if at < 0:  # over several chunks: right, but not foreseeable
             self._template_bytes = 0
             return
-        self._before, self._after = read[: at + 2], read[at + 2 + len(numbers) :]
-        self._template_bytes, self._tokens_an_event, self._event_bytes = len(read), count, len(event)
+        self._before, self._after = read[:at] + self._before_number, self._after_number + read[at + len(event) :]
+        self._template_bytes, self._tokens_an_event, self._event_bytes = len(read), self.lone_tokens, len(event)

@@ -1,8 +1,10 @@
 """The Locust user: one user is one copy of the scenario's load.
 
 A user is no single client here: it sends its copy's whole schedule, open loop, and its streams are read by the
-session's pump.  So ``-u 1`` is the scenario as written and ``-u 3`` three times that, each copy with arrivals and
-lengths of its own seed.  When a user's copy is over it leaves; when all have, the test ends by itself.
+session's pump.  So ``-u 1`` is the scenario as written and ``-u 3`` three times that.  Each copy has its own seed, so
+what is drawn (Poisson arrivals, azure-* lengths) differs from copy to copy; what is not (staggered and constant
+arrivals, fixed lengths, a replayed trace) is the same in all of them.  When a user's copy is over it leaves; when all
+have, the test ends by itself.
 """
 
 from __future__ import annotations

@@ -62,6 +62,8 @@ CASES: tuple[Case, ...] = (
     Case("usage null on each chunk", script={"usage": "null", "texts": list(_TRICKY_TEXTS)}),
     Case("usage on each chunk", script={"usage": "continuous"}),
     Case("usage absent", script={"usage": "absent"}),
+    Case("gen counts another prompt", script={"prompt_tokens": 777}),
+    Case("gen counts another prompt, not streamed", stream=False, script={"prompt_tokens": 777}),
     Case("OpenAI's shape", script={"dialect": "openai", "finish": "own", "usage": "null"}),
     Case("CRLF", script={"newline": "crlf", "usage": "continuous"}),
     Case("CR", script={"newline": "cr"}),

@@ -22,6 +22,7 @@ async def start_load(topology: Topology, scenario: Scenario, ops_port: int) -> C
         settings=scenario.load,
         gen=scenario.gen,
         cache_hit_ratio=scenario.ctx.cache_hit_ratio,
+        may_end_early=True,  # gen is drained at the end; its own count of such replies must equal the client's
         out=str(run_dir),
         ops=f"127.0.0.1:{ops_port}",
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from loadtest.experiment import thresholds as limits
 from loadtest.experiment.facts import Facts, ProcessFacts
+from loadtest.experiment.number_formats import duration
 from loadtest.experiment.reasons import Reason, graded, percent
 
 __all__ = ["process_reasons"]
@@ -89,7 +90,7 @@ def _too_slow(process: ProcessFacts) -> Iterator[Reason]:
     if lateness_s is not None and lateness_s > limits.LATENESS_SUSPECT_S:
         state = "void" if lateness_s > limits.LATENESS_VOID_S else "suspect"
         text = (
-            f"{who} was late: {_PLANNED[role]} went out {lateness_s * 1e3:.3g} ms after their time at p99 "
+            f"{who} was late: {_PLANNED[role]} went out {duration(lateness_s)} after their time at p99 "
             f"(limit {limits.LATENESS_SUSPECT_S * 1e3:g} ms)"
         )
         yield Reason(f"{role}_lateness", state, text, lateness_s)

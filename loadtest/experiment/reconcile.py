@@ -21,6 +21,10 @@ _COUNTERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "orchestrator": ("streams.started", "answers"),
         "client": ("streams.started",),
     },
+    "replies ended early": {
+        "gen": ("streams.ended.drained", "answers.ended.drained"),
+        "client": ("streams.ended_early",),
+    },
     "tokens": {"gen": ("tokens",), "client": ("tokens",)},
     **{
         what: {"gen": (what,), "orchestrator": (what,), "client": (what,)}

@@ -35,12 +35,14 @@ class RequestError(ValueError):
 class Script:
     """One request's own answer: the body's ``disagg_sim`` object, for tests and for the equality gate.
 
-    ``texts`` are the reply's tokens; ``cached_tokens`` is what ctx's cache holds; the other keys override
-    the gen server's settings of the same name for this stream.
+    ``texts`` are the reply's tokens; ``cached_tokens`` is what ctx's cache holds; ``prompt_tokens`` is what gen
+    reports of the prompt, all of it cached, in place of the real count, so that a rewrite which corrects only one
+    of the two shows; the other keys override the gen server's settings of the same name for this stream.
     """
 
     texts: tuple[str, ...] | None
     cached_tokens: int | None
+    prompt_tokens: int | None
     overrides: Mapping[str, object]
 
     def apply(self, settings: GenSettings) -> GenSettings:
@@ -153,16 +155,18 @@ def _read_script(value: object) -> Script | None:
     if not isinstance(value, Mapping):
         raise RequestError("disagg_sim must be an object", "disagg_sim")
     rest = dict(value)
-    texts, cached = rest.pop("texts", None), rest.pop("cached_tokens", None)
+    texts, cached, prompt = (rest.pop(key, None) for key in ("texts", "cached_tokens", "prompt_tokens"))
     if texts is not None and not (isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)):
         raise RequestError("disagg_sim.texts must be a non-empty array of strings", "disagg_sim")
     if cached is not None and (type(cached) is not int or cached < 0):
         raise RequestError("disagg_sim.cached_tokens must be a whole number, 0 or more", "disagg_sim")
+    if prompt is not None and (type(prompt) is not int or prompt < 1):
+        raise RequestError("disagg_sim.prompt_tokens must be a whole number, 1 or more", "disagg_sim")
     unknown = sorted(set(rest) - set(_SCRIPT_SETTINGS))
     if unknown:
-        known = ", ".join(("texts", "cached_tokens", *_SCRIPT_SETTINGS))
+        known = ", ".join(("texts", "cached_tokens", "prompt_tokens", *_SCRIPT_SETTINGS))
         raise RequestError(f"disagg_sim.{unknown[0]}: unknown; known: {known}", "disagg_sim")
-    script = Script(None if texts is None else tuple(texts), cached, rest)
+    script = Script(None if texts is None else tuple(texts), cached, prompt, rest)
     try:
         script.apply(GenSettings())
     except SettingError as error:

@@ -179,7 +179,11 @@ class GenSettings:
     )
     jitter: float = setting(0.0, "coefficient of variation of the step time, lognormal", minimum=0, maximum=3)
     tokens_per_chunk: int = setting(1, "tokens in one content event", minimum=1, maximum=1024)
-    dialect: str = setting("trtllm", "whose chunk shapes to stream", choices=("trtllm", "openai"))
+    dialect: str = setting(
+        "trtllm",
+        "whose fields chunks have; OpenAI's own streams also need finish own and usage null",
+        choices=("trtllm", "openai"),
+    )
     usage: str = setting(
         "final",
         "absent: never; final: own event if asked; null: also null on each chunk; continuous: also full on each chunk",

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["DONE", "EventTooLongError", "SseDecoder", "data_of", "is_done", "replace_data"]
+__all__ = ["DONE", "LINE_ENDINGS", "EventTooLongError", "SseDecoder", "data_of", "is_done", "replace_data"]
 
 DONE = b"[DONE]"
+LINE_ENDINGS = b"\r\n"
+"""The bytes that lines end in, to strip; alone they are no event."""
 
 _BOM = b"\xef\xbb\xbf"
 _LINE = re.compile(rb"([^\r\n]*)(\r\n|\n|\r|\Z)")
@@ -30,7 +32,11 @@ _OVERLAP = 3  # bytes of a blank line that may have been searched in vain when i
 
 
 class EventTooLongError(ValueError):
-    """An event grew past the stated bound without ending."""
+    """An event grew past the stated bound without ending; ``events`` are those that the same read completed."""
+
+    def __init__(self, message: str, events: list[bytes]) -> None:
+        super().__init__(message)
+        self.events = events
 
 
 class SseDecoder:
@@ -60,7 +66,7 @@ class SseDecoder:
         return self._cut(data)
 
     def finish(self) -> bytes:
-        """What is left when the stream ends: b"" or an unfinished event (mere line endings are not one)."""
+        """What is left when the stream ends: b"", an unfinished event, or mere line endings, which are not one."""
         tail, self._tail = bytes(self._tail), bytearray()
         self._searched, self._in_event = 0, False
         return tail
@@ -83,7 +89,8 @@ class SseDecoder:
         del tail[:start]
         self._searched = max(position - start, len(tail) - _OVERLAP)
         if len(tail) > self._max_event_bytes:
-            raise EventTooLongError(f"{len(tail)} bytes without the end of an event; allowed: {self._max_event_bytes}")
+            text = f"{len(tail)} bytes without the end of an event; allowed: {self._max_event_bytes}"
+            raise EventTooLongError(text, events)
         return events
 
 
@@ -114,7 +121,7 @@ def replace_data(event: bytes, payload: bytes) -> bytes:
     place = max((at for at, (name, _, _) in enumerate(fields) if name == b"data"), default=-1)
     for at, (name, _, line) in enumerate(fields):
         if at == place:
-            pieces += (b"data: ", payload, line[len(line.rstrip(b"\r\n")) :])
+            pieces += (b"data: ", payload, line[len(line.rstrip(LINE_ENDINGS)) :])
         elif name != b"data":
             pieces.append(line)
     return b"".join(pieces)

@@ -99,8 +99,8 @@ def rewrite_event(event: bytes, ctx: Usage, loads: Callable[[bytes], Any] = json
     """One SSE event, its usage rewritten; the *same object* when there is nothing to change.
 
     ``loads`` is the decoder under test.  Only the data lines of a rewritten event change (they become one);
-    its other lines, its line ending and its blank line stay.  Data that is not JSON passes: it is the
-    client's to judge.
+    its other lines, its line ending and its blank line stay.  Data that is not JSON passes, and so does what
+    only Python takes for JSON (NaN, a number that is infinite as a float): it is the client's to judge.
     """
     data = sse.data_of(event)
     if data is None or data == sse.DONE:
@@ -112,8 +112,8 @@ def rewrite_event(event: bytes, ctx: Usage, loads: Callable[[bytes], Any] = json
         rewritten = rewrite_body(body, ctx)
         if rewritten is body:
             return event
-        # Inside the try: other decoders nest deeper than json can write.
-        payload = json.dumps(rewritten, separators=(",", ":")).encode()
+        # Inside the try: other decoders nest deeper than json can write, and a NaN is not to be written.
+        payload = json.dumps(rewritten, separators=(",", ":"), allow_nan=False).encode()
     except (ValueError, RecursionError):
         return event
     return sse.replace_data(event, payload)

@@ -111,17 +111,21 @@ class _GenServer:
             raise RequestError(
                 "disaggregated_params must be an object with request_type generation_only", "disaggregated_params"
             )
-        ctx_usage = ctx_usage_of(body)
+        usage = ctx_usage_of(body)
         if len(self.pacer) >= self._settings.slots:
             message = f"all {self._settings.slots} slots are busy"
             raise ApiError(429, message, kind="rate_limit_error", code="no_slot")
-        settings = client.script.apply(self._settings) if client.script is not None else self._settings
-        usage = Usage(client.prompt_tokens, client.prompt_tokens)
+        settings, prompt_tokens = self._settings, client.prompt_tokens
+        if client.script is not None:
+            settings = client.script.apply(settings)
+            prompt_tokens = client.script.prompt_tokens or prompt_tokens
+        if usage is None or not settings.apply_ctx_usage:
+            usage = Usage(prompt_tokens, prompt_tokens)
         number = next(self._request_ids)
         return _Order(
             client=client,
             settings=settings,
-            usage=ctx_usage if ctx_usage is not None and settings.apply_ctx_usage else usage,
+            usage=usage,
             id=f"{'chatcmpl' if endpoint == 'chat' else 'cmpl'}-{number:010d}",
             created=int(self._runtime.wall_clock()),
             arrived_ns=arrived_ns,
@@ -174,7 +178,7 @@ class _GenServer:
         """Let ``reply`` have its tokens while the context lasts; then its slot is free and its outcome counted."""
         lives.started += 1
         self.counters.replies.add(reply)
-        transfer_ns = round(transfer_s(order.settings, order.usage.prompt_tokens) * 1e9)
+        transfer_ns = round(transfer_s(order.settings, order.client.prompt_tokens) * 1e9)
         self.pacer.join(reply, order.arrived_ns + transfer_ns)
         failed = False
         try:

@@ -1,8 +1,9 @@
 """What a generation server counts, exactly, and how Prometheus sees it.
 
 Counted where bytes are written, so the numbers can be held against the orchestrator's and the client's to the
-unit.  Every request is refused, or becomes a stream or a whole answer, and each of those ends in one outcome.
-The interval between tokens is kept as sums per stream (first to last), which costs nothing per token.
+unit, but for a client that hangs up: what is written until its handler is cancelled counts too.  Every request
+is refused, or becomes a stream or a whole answer, and each of those ends in one outcome.  The interval
+between tokens is kept as sums per stream (first to last), which costs nothing per token.
 """
 
 from __future__ import annotations

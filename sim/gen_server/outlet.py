@@ -74,11 +74,7 @@ class Outlet:
         """Bytes written that the client's socket has not taken yet."""
         if self._transport is None:
             return sum(map(len, self._early))
-        try:
-            return self._transport.get_write_buffer_size()
-        except RuntimeError:  # uvloop, of a closed transport
-            self.gone = True
-            return 0
+        return self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> int:
         """Write ``data``, now (what still waited goes out before it); the backlog that leaves, bytes."""

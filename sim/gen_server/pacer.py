@@ -121,7 +121,7 @@ class Lockstep:
 
     def join(self, stream: TokenTaker, ready_ns: int) -> None:
         """Token 0 comes with the first step due at or after ``ready_ns``."""
-        callback = partial(self._admit, stream)
+        callback = partial(self._on_ready, stream)
         self._arriving[stream] = ready_ns, callback
         self._wheel.schedule(ready_ns, callback)
 
@@ -132,19 +132,28 @@ class Lockstep:
             self._wheel.cancel(*arrival)
         self._running.pop(stream, None)
 
-    def _admit(self, stream: TokenTaker, ready_ns: int, _now_ns: int) -> None:
-        del self._arriving[stream]
-        self._running[stream] = None
+    def _on_ready(self, stream: TokenTaker, ready_ns: int, _now_ns: int) -> None:
+        arrival = self._arriving.get(stream)
+        if arrival is None:
+            return  # a step of the same wake-up has taken it in
         if self._step_due_ns is None:
-            self._step_due_ns = ready_ns
-            self._wheel.schedule(ready_ns, self._step)
+            self._begin_step(ready_ns)
+        elif self._step_due_ns < ready_ns:
+            self._wheel.schedule(*arrival)  # that step is overdue and not this one's: ask again after it
+
+    def _begin_step(self, due_ns: int) -> None:
+        self._step_due_ns = due_ns
+        self._wheel.schedule(due_ns, self._step)
 
     def _step(self, due_ns: int, _now_ns: int) -> None:
+        # Due times say who takes part, not the order in which timers happened to fire.
+        for stream in [stream for stream, (ready_ns, _) in self._arriving.items() if ready_ns <= due_ns]:
+            del self._arriving[stream]
+            self._running[stream] = None
         clock = self._clock
         done = [stream for stream in self._running if not stream.token_due(due_ns, clock())]
         for stream in done:
             self._running.pop(stream, None)
         self._step_due_ns = None
         if self._running:
-            self._step_due_ns = next_ns = due_ns + self._gaps.draw_ns(len(self))
-            self._wheel.schedule(next_ns, self._step)
+            self._begin_step(due_ns + self._gaps.draw_ns(len(self)))

@@ -145,7 +145,8 @@ class TokenStream(Reply):
             return not outlet.gone
         self._came_due(due_ns, now_ns)
         more = self.due < self.total
-        if (self.due - sent >= self._per_chunk or not more) and (self._retry_ns or not self._emit(now_ns)):
+        event_due = self.due % self._per_chunk == 0 or not more
+        if event_due and (self._retry_ns or not self._emit(now_ns)):
             self._counters.held_events += 1
         return more and not self._outlet.gone
 

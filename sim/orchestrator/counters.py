@@ -2,15 +2,14 @@
 
 The relay's hot path adds to attributes and to nothing else; metrics and the admin pages read them when asked.
 Chunks are not counted but follow from the events: what a stream opens and closes with is classified once, at
-its ends.  A comment or an unknown event in mid-stream therefore counts as a chunk.
+its ends (`tally`).  A comment or an unknown event in mid-stream therefore counts as a chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["FAILURES", "STREAM_ENDS", "Counters", "PolicyCounters", "reasons"]
+__all__ = ["FAILURES", "STREAM_ENDS", "Counters", "PolicyCounters"]
 
 STREAM_ENDS = (
     "complete",
@@ -52,11 +51,6 @@ FAILURES = (
 """Why a request got no answer of gen's or ctx's; *_status is a 5xx of theirs, *_refused a 4xx."""
 
 
-def reasons(names: Iterable[str]) -> dict[str, int]:
-    """A count per reason, all there from the start so that a series exists before its first event."""
-    return dict.fromkeys(names, 0)
-
-
 class PolicyCounters:
     """What one policy was given and did, over all streams; a failed event is neither changed nor unchanged."""
 
@@ -86,6 +80,7 @@ class Counters:
         "events",
         "failures",
         "finish_events",
+        "held_events",
         "live",
         "reads",
         "requests",
@@ -100,13 +95,15 @@ class Counters:
         self.stopping = False
         self.requests = 0
         self.answers = 0
-        self.failures = reasons(FAILURES)
-        self.retries = reasons(("ctx", "gen"))
+        # All keys from the start, so that a series exists before its first event.
+        self.failures = dict.fromkeys(FAILURES, 0)
+        self.retries = dict.fromkeys(("ctx", "gen"), 0)
         self.started = 0
         self.live = 0
-        self.ended = reasons(STREAM_ENDS)
+        self.ended = dict.fromkeys(STREAM_ENDS, 0)
         self.reads = 0
         self.events = 0
+        self.held_events = 0
         self.role_events = 0
         self.finish_events = 0
         self.usage_events = 0
@@ -121,8 +118,14 @@ class Counters:
 
     @property
     def chunks(self) -> int:
-        """Relayed events that carry a token."""
-        return self.events - self.role_events - self.finish_events - self.usage_events - self.done_events
+        """Relayed events that carry a token; it never goes down.
+
+        The latest few events of each live stream are held: what they are shows at its end.  So this lags behind
+        ``events`` by a constant number per stream, which no difference over a block sees, and is exact once
+        the streams have ended.
+        """
+        ends = self.role_events + self.finish_events + self.usage_events + self.done_events
+        return self.events - self.held_events - ends
 
     def to_json(self) -> dict[str, Any]:
         """The orchestrator's own counts; the admin page adds upstreams and policies."""

@@ -2,7 +2,8 @@
 
 Credited at the close, a scrape cannot fall into the middle of a block and give one policy's cost to another.
 While a block schedule runs, each finished block is a ledger (the settling belongs to nobody).  Otherwise there
-is one open ledger for the active policy, closed by a switch or a scrape.
+is one open ledger for the active policy, closed by a switch or a scrape.  A live stream's last three chunks are
+credited once newer events, or its end, tell that they are chunks (`Counters.chunks`).
 """
 
 from __future__ import annotations

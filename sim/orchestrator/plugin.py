@@ -38,7 +38,7 @@ def load_plugin(name: str) -> Factory:
         target: Any = importlib.import_module(module_name)
         for part in path.split("."):
             target = getattr(target, part)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a main guard exits
         raise PluginError(f"{name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(target):
         raise PluginError(f"{name!r} is a {type(target).__name__}, not a callable; {_FORM}")
@@ -50,7 +50,7 @@ def load_plugin(name: str) -> Factory:
         pass  # written in C, without a signature: the trial tells
     try:
         made = target(_PROBE)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(f"{name!r} raised for {_PROBE}: {type(error).__name__}: {error}; {_FORM}") from error
     if not callable(made):
         raise PluginError(f"{name!r} returned a {type(made).__name__}, not a callable; {_FORM}")

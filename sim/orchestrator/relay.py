@@ -14,17 +14,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 
 from aiohttp import StreamReader, web
 
 from sim.core.settings import OrchestratorSettings
-from sim.core.sse import EventTooLongError, SseDecoder, is_done
+from sim.core.sse import LINE_ENDINGS, EventTooLongError, SseDecoder
 from sim.orchestrator.arms import PolicyFailedError, StreamPolicies
 from sim.orchestrator.counters import Counters
 from sim.orchestrator.failure import error_event
-from sim.orchestrator.kinds import CLOSING_EVENTS, kind_of
+from sim.orchestrator.tally import LONGEST_HELD, EventTally
 from sim.orchestrator.upstream import BROKEN, Exchange
 from sim.orchestrator.watch import StallWatch
 
@@ -68,14 +67,14 @@ class StreamRelay:
         counters.started += 1
         counters.live += 1
         ended = None
-        closing: deque[bytes] = deque(maxlen=CLOSING_EVENTS)
+        tally = EventTally(counters)
         with contextlib.closing(exchange):
             try:
-                ended = await self._deliver(request, response, exchange, policies, closing)
+                ended = await self._deliver(request, response, exchange, policies, tally)
             finally:
                 counters.live -= 1
                 counters.ended[ended or counters.cancelled] += 1
-                self._count_closing(closing)
+                tally.close()
             if ended == "complete":
                 await _linger(exchange.response.content)
         return response
@@ -86,14 +85,14 @@ class StreamRelay:
         response: web.StreamResponse,
         exchange: Exchange,
         policies: StreamPolicies,
-        closing: deque[bytes],
+        tally: EventTally,
     ) -> str | None:
         """The whole answer, to the last byte; why it ended, or None when the client's connection broke."""
         reason = "complete"
         try:
             await response.prepare(request)
             try:
-                await self._pump(request, response, exchange, policies, closing)
+                await self._pump(request, response, exchange, policies, tally)
             except _EndedError as error:
                 reason = error.reason
                 event = error.unsent + error_event(reason, str(error))
@@ -110,16 +109,17 @@ class StreamRelay:
         response: web.StreamResponse,
         exchange: Exchange,
         policies: StreamPolicies,
-        closing: deque[bytes],
+        tally: EventTally,
     ) -> None:
         """Relay until gen's end marker; _EndedError for every other end."""
         decoder = SseDecoder(self._settings.max_event_bytes)
+        content, write = exchange.response.content, response.write
         lost = False
         try:
             async with asyncio.timeout(None) as deadline:
                 watched = self._watch.enter(exchange.response, request.transport, deadline)
                 try:
-                    await self._relay_reads(exchange.response.content, decoder, policies, response.write, closing)
+                    unsent = await self._relay_reads(content, decoder, policies, write, tally)
                 finally:
                     lost = watched.lost
                     self._watch.leave(watched)
@@ -127,18 +127,19 @@ class StreamRelay:
             if lost:
                 raise _EndedError("upstream_cut", "gen server broke the stream off") from None
             raise _EndedError("stall_timeout", "gen server sent nothing for too long") from None
-        except EventTooLongError as error:
-            raise _EndedError("event_too_long", f"gen server's event is too long: {error}") from None
         except PolicyFailedError as error:
-            self._counters.events += len(error.sent)
-            closing.extend(error.sent)
+            tally.add(error.sent)
             raise _EndedError("policy_error", str(error), b"".join(error.sent)) from None
         except BROKEN as error:
             log.debug("gen server %s broke a stream off: %r", exchange.upstream.url, error)
             raise _EndedError("upstream_cut", "gen server broke the stream off") from None
-        if policies.done or any(map(is_done, closing)):
+        if policies.done or tally.done:
+            unsent += await self._line_end(content, decoder, tally)
+            if unsent:
+                self._counters.bytes_out += len(unsent)
+                await write(unsent)
             return
-        if decoder.finish():
+        if decoder.finish().strip(LINE_ENDINGS):
             raise _EndedError("upstream_cut", "gen server broke the stream off inside an event")
         raise _EndedError("no_done", "gen server ended the stream without [DONE]")
 
@@ -148,45 +149,55 @@ class StreamRelay:
         decoder: SseDecoder,
         policies: StreamPolicies,
         write: Write,
-        closing: deque[bytes],
-    ) -> None:
-        """The hot loop; returns at the end marker or when the body ends."""
-        counters, feed, apply = self._counters, decoder.feed, policies.apply
-        opening = True
-        async for data in content.iter_any():
-            counters.reads += 1
-            counters.bytes_in += len(data)
-            events = feed(data)
-            if not events:
-                continue
-            payload = apply(events)
-            counters.events += len(events)
-            closing.extend(events)
-            if opening:
-                opening = self._count_opening(events)
-            if payload:
-                counters.bytes_out += len(payload)
-                try:
-                    await write(payload)
-                except ConnectionError as error:
-                    # aiohttp raises the same for a broken client and a broken gen: tell them apart here.
-                    raise _ClientGoneError from error
+        tally: EventTally,
+    ) -> bytes:
+        """The hot loop; returns at the end marker or when the body ends, with what is still to be sent."""
+        counters, feed, apply, hold = self._counters, decoder.feed, policies.apply, tally.latest.append
+        steady = False
+        try:
+            async for data in content.iter_any():
+                counters.reads += 1
+                counters.bytes_in += len(data)
+                events = feed(data)
+                if not events:
+                    continue
+                payload = apply(events)
+                if steady:  # what `EventTally.add` comes to, without its call
+                    counters.events += len(events)
+                    for event in events:
+                        hold(event if len(event) <= LONGEST_HELD else None)
+                else:
+                    tally.add(events)
+                    steady = tally.steady
+                if payload:
+                    counters.bytes_out += len(payload)
+                    try:
+                        await write(payload)
+                    except ConnectionError as error:
+                        # aiohttp raises the same for a broken client and a broken gen: tell them apart here.
+                        raise _ClientGoneError from error
+                if policies.done:
+                    break
+        except EventTooLongError as error:
+            payload = apply(error.events)
+            tally.add(error.events)
             if policies.done:
-                return
+                return payload
+            raise _EndedError("event_too_long", f"gen server's event is too long: {error}", payload) from None
+        return b""
 
-    def _count_opening(self, events: list[bytes]) -> bool:
-        """Count the role events a stream begins with; true while nothing else has come."""
-        for event in events:
-            if kind_of(event) != "role":
-                return False
-            self._counters.role_events += 1
-        return True
-
-    def _count_closing(self, closing: deque[bytes]) -> None:
-        kinds = [kind_of(event) for event in closing]
-        self._counters.finish_events += kinds.count("finish")
-        self._counters.usage_events += kinds.count("usage")
-        self._counters.done_events += kinds.count("done")
+    async def _line_end(self, content: StreamReader, decoder: SseDecoder, tally: EventTally) -> bytes:
+        """The line endings after the end marker: a CRLF that a read has cut is to arrive whole."""
+        last = tally.latest[-1]
+        # A sender that ends its lines with CR alone has no LF to wait for.
+        if last is not None and last.endswith(b"\r") and b"\n" in last and not decoder.pending:
+            with contextlib.suppress(TimeoutError, *BROKEN):
+                async with asyncio.timeout(_LINGER_S):
+                    if (await content.readany()).startswith(b"\n"):
+                        self._counters.bytes_in += 1
+                        return b"\n"
+        tail = decoder.finish()
+        return b"" if tail.strip(LINE_ENDINGS) else tail
 
 
 async def _linger(content: StreamReader) -> None:

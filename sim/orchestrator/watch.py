@@ -75,8 +75,7 @@ class StallWatch:
             closed.exception()  # retrieved, or asyncio complains
         content = watched.content
         if watched in self._streams and not content.is_eof() and content.exception() is None:
-            watched.lost = True
-            watched.deadline.reschedule(self._loop.time())
+            watched.lost = self._expire(watched)
 
     def close(self) -> None:
         """Sweep no more."""
@@ -93,6 +92,13 @@ class StallWatch:
                 watched.seen_bytes, watched.since_s = received, now_s
                 continue
             limit_s = self._stall_timeout_s if received else self._first_byte_timeout_s
-            if now_s - watched.since_s >= limit_s and not watched.deadline.expired():
-                watched.deadline.reschedule(now_s)
+            if now_s - watched.since_s >= limit_s:
+                self._expire(watched)
         self._timer = self._loop.call_later(self._sweep_s, self._sweep) if self._streams else None
+
+    def _expire(self, watched: Watched) -> bool:
+        """End the stream; False if that is under way already (a stall and a loss may coincide)."""
+        if watched.deadline.expired():
+            return False
+        watched.deadline.reschedule(self._loop.time())
+        return True

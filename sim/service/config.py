@@ -68,8 +68,14 @@ def server_parser(server: str, settings: type, description: str) -> argparse.Arg
         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=120),
     )
     process = parser.add_argument_group("process")
-    process.add_argument("--listen", metavar="ADDR", default="127.0.0.1:0", help="data port: HOST:PORT or unix:PATH")
-    process.add_argument("--ops", metavar="ADDR", default="127.0.0.1:0", help="operations port: HOST:PORT")
+    process.add_argument(
+        "--listen",
+        metavar="ADDR",
+        default="127.0.0.1:0",
+        help="data port: HOST:PORT or unix:PATH (port 0: any free one; for thousands of connections choose one "
+        "below 32768, where outgoing connections take none)",
+    )
+    process.add_argument("--ops", metavar="ADDR", default="127.0.0.1:0", help="operations port: HOST:PORT (as above)")
     process.add_argument("--log-level", metavar="LEVEL", default="info", help=", ".join(LOG_LEVELS))
     group = parser.add_argument_group("settings")
     for row in describe(settings):

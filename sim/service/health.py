@@ -23,7 +23,7 @@ from typing import Any
 from sim.core.histogram import LogHistogram
 from sim.service.proc import ProcFacts, steal_share
 
-__all__ = ["LATE_NS", "TICK_NS", "GcPauses", "HealthSnapshot", "LagWindow", "LoopHealth"]
+__all__ = ["LATE_NS", "TICK_NS", "GcPauses", "LagWindow", "LoopHealth"]
 
 TICK_NS = 10_000_000
 LATE_NS = 5_000_000
@@ -84,21 +84,6 @@ class LagWindow:
         if late_ns > LATE_NS:
             self.late_ticks += 1
             self.late_ticks_kernel += 2 * kernel_ns > late_ns
-
-
-@dataclass(frozen=True, slots=True)
-class HealthSnapshot:
-    """Running totals; the difference of two says what lay between them."""
-
-    ticks: int
-    late_ticks: int
-    late_ticks_kernel: int
-    lag_ns: int
-    lag_kernel_ns: int
-    loop_cpu_ns: int
-    run_queue_wait_ns: int
-    gc_pauses: int
-    gc_pause_ns: int
 
 
 class LoopHealth:
@@ -163,21 +148,6 @@ class LoopHealth:
     def close_window(self, window: LagWindow) -> None:
         """The window sees no more; ValueError if it is not open."""
         self._windows.remove(window)
-
-    def snapshot(self) -> HealthSnapshot:
-        """The totals as of the last canary."""
-        total = self.total
-        return HealthSnapshot(
-            ticks=total.lag.count,
-            late_ticks=total.late_ticks,
-            late_ticks_kernel=total.late_ticks_kernel,
-            lag_ns=total.lag.sum_ns,
-            lag_kernel_ns=total.lag_kernel.sum_ns,
-            loop_cpu_ns=self.loop_cpu_ns,
-            run_queue_wait_ns=self.run_queue_wait_ns,
-            gc_pauses=sum(self.gc.count),
-            gc_pause_ns=self.gc.total_ns,
-        )
 
     def to_json(self) -> dict[str, Any]:
         """Samples and cumulative histograms, as every process serves them at /admin/samples."""

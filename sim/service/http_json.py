@@ -1,7 +1,8 @@
 """JSON over HTTP: bodies in, answers out, and every error in the shape that OpenAI's clients understand.
 
 A client's mistake is a 4xx that says what is wrong and where; a mistake of ours is a 500 whose traceback goes
-to the log and nowhere else.  Integers of any size pass exactly: request ids must never become floats.
+to the log and nowhere else.  What breaks HTTP itself (a malformed head, bad chunk coding) never gets here:
+aiohttp answers it in plain text.  Integers of any size pass exactly: request ids must never become floats.
 """
 
 from __future__ import annotations

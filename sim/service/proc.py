@@ -1,8 +1,8 @@
 """What the kernel knows of this process, read cheaply: CPU, run-queue wait, throttling, steal, memory.
 
 Files are opened once and re-read in place (0.8 us instead of 19 for a schedstat), because a reading is part of
-what it measures.  What a machine does not offer reads as 0 and says so (``available``).  Judging the numbers
-is `sim.service.health`'s business.
+what it measures.  What a machine does not offer reads as 0.  Judging the numbers is `sim.service.health`'s
+business.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ class ThreadCpu:
     A kernel without schedstat still gives the CPU time; the wait then reads as 0.
     """
 
-    __slots__ = ("_fd", "available")
+    __slots__ = ("_fd",)
 
     def __init__(self, tid: int | None = None) -> None:
         tid = threading.get_native_id() if tid is None else tid
         self._fd = _open(Path(f"/proc/self/task/{tid}/schedstat"))
-        self.available = self._fd >= 0
 
     def read(self) -> tuple[int, int]:
         """(on-CPU ns, ns runnable but not running), both since the thread began."""
@@ -48,7 +47,7 @@ class ThreadCpu:
 class CpuThrottle:
     """Time that the control group's CPU quota held this process back."""
 
-    __slots__ = ("_fd", "_key", "_per_us", "available")
+    __slots__ = ("_fd", "_key", "_per_us")
 
     def __init__(self, root: Path = _CGROUP_ROOT, membership: Path = Path("/proc/self/cgroup")) -> None:
         self._fd, self._key, self._per_us = -1, b"", 1
@@ -57,10 +56,8 @@ class CpuThrottle:
                 fd = _open(folder / "cpu.stat")
                 if fd >= 0 and key in os.pread(fd, _READ_BYTES, 0):
                     self._fd, self._key, self._per_us = fd, key, per_us
-                    self.available = True
                     return
                 _close(fd)
-        self.available = False
 
     def read_us(self) -> int:
         """Microseconds throttled since the group began; 0 where there is no quota to read."""

@@ -14,6 +14,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import stat
@@ -58,7 +59,6 @@ class Runtime:
     clock: Callable[[], int]
     wall_clock: Callable[[], float]
     health: LoopHealth
-    registry: CollectorRegistry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +94,7 @@ def run(server: str, process: ProcessOptions, build: Callable[[Runtime], Service
     logging.basicConfig(
         stream=sys.stderr, level=process.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    _raise_descriptor_limit()
     logging.getLogger("aiohttp.server").addFilter(_malformed_in_one_line)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -135,7 +136,7 @@ async def started(
     registry = CollectorRegistry()
     registry.register(LoopHealthCollector(health))
     try:
-        service = build(Runtime(loop, time.monotonic_ns, time.time, health, registry))
+        service = build(Runtime(loop, time.monotonic_ns, time.time, health))
         for collector in service.collectors:
             registry.register(collector)
         ops = ops_app(registry, health, service.counters, service.ready, service.ops_routes)
@@ -199,6 +200,15 @@ def _free_socket_path(address: Address) -> None:
     except OSError as error:
         raise _listen_error(address, error) from None
     raise ListenError(f"cannot listen on {address}: address in use")
+
+
+def _raise_descriptor_limit() -> None:
+    """Let the process open all the files it may: a relay holds two for each stream, and 1024 are soon used up."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        log.warning("the limit of open files stays as it is: %s", error)
 
 
 def _malformed_in_one_line(record: logging.LogRecord) -> bool:

@@ -43,7 +43,6 @@ class TimerWheel:
     """Runs callbacks at absolute times (CLOCK_MONOTONIC ns)."""
 
     def __init__(self, loop: Timers, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self.wakeups = 0
         self._loop = loop
         self._clock = clock
         self._slots: dict[int, list[tuple[int, Due]]] = {}
@@ -51,9 +50,6 @@ class TimerWheel:
         self._firing: list[tuple[int, Due]] = []
         self._awake = False
         self._timer: asyncio.Handle | None = None
-
-    def __len__(self) -> int:
-        return sum(map(len, self._slots.values())) + len(self._firing)
 
     def schedule(self, due_ns: int, callback: Due) -> None:
         """Run ``callback(due_ns, now_ns)`` when ``due_ns`` has passed; if it has already, at the next chance."""
@@ -94,7 +90,6 @@ class TimerWheel:
     def _wake(self) -> None:
         self._timer = None
         self._awake = True
-        self.wakeups += 1
         clock, order = self._clock, self._order
         turn_over_ns = clock() + _TURN_NS
         try:

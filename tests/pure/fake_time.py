@@ -21,6 +21,7 @@ class FakeLoop:
     def __init__(self, now_ns=0):
         self.now_ns = now_ns
         self.handles = []
+        self.fired = 0
 
     def clock(self):
         return self.now_ns
@@ -46,5 +47,6 @@ class FakeLoop:
             handle = min(due, key=lambda one: one.at_ns)
             self.handles.remove(handle)
             self.now_ns = max(self.now_ns, handle.at_ns)
+            self.fired += 1
             handle.callback()
         self.now_ns = max(self.now_ns, end_ns)

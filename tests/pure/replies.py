@@ -69,6 +69,7 @@ def expectation(tokens: int = 12, **changes: object) -> Expectation:
         "endpoint": "chat",
         "stream": True,
         "asked_tokens": tokens,
+        "may_end_early": False,
         "prompt_tokens": 64,
         "cached_tokens": 16,
         "include_usage": True,

@@ -67,6 +67,9 @@ def plugins(tmp_path, monkeypatch):
             def raises(ctx_usage):
                 return ctx_usage.nothing
 
+            def leaves(ctx_usage):
+                raise SystemExit("bye")
+
             def two(ctx_usage, other):
                 return None
 
@@ -77,6 +80,7 @@ def plugins(tmp_path, monkeypatch):
         """)
     )
     (tmp_path / "broken_policies.py").write_text("1 / 0\n")
+    (tmp_path / "leaving_policies.py").write_text("raise SystemExit(3)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
     sys.modules.pop("user_policies", None)
@@ -168,6 +172,8 @@ def test_a_plugin_is_a_policy_and_counts_no_parsing():
         ("user_policies:nothing", "cannot be loaded: AttributeError"),
         ("no_such_module_at_all:f", "cannot be loaded: ModuleNotFoundError"),
         ("broken_policies:f", "cannot be loaded: ZeroDivisionError"),
+        ("leaving_policies:f", "'leaving_policies:f' cannot be loaded: SystemExit: 3"),
+        ("user_policies:leaves", "'user_policies:leaves' raised for Usage.*SystemExit: bye"),
         ("user_policies:", "package.module:callable"),
         (":f", "package.module:callable"),
         ("user_policies:number", "is a int, not a callable"),

@@ -95,19 +95,6 @@ def test_a_window_sees_what_lies_between_its_opening_and_its_closing():
         health.close_window(window)
 
 
-def test_snapshots_are_running_totals():
-    health = make_health()
-    health.tick(10 * MS, 18 * MS, cpu_ns=3 * MS, wait_ns=2 * MS)
-    before = health.snapshot()
-    health.tick(20 * MS, 20 * MS, cpu_ns=5 * MS, wait_ns=2 * MS)
-    after = health.snapshot()
-
-    assert (before.ticks, before.late_ticks, before.lag_ns, before.lag_kernel_ns) == (1, 1, 8 * MS, 2 * MS)
-    assert (before.loop_cpu_ns, before.run_queue_wait_ns) == (3 * MS, 2 * MS)
-    assert after.ticks - before.ticks == 1
-    assert after.loop_cpu_ns - before.loop_cpu_ns == 2 * MS
-
-
 def test_a_sample_covers_its_second():
     facts = Facts()
     health = make_health(facts)

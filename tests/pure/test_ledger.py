@@ -1,14 +1,16 @@
 """Blocks as they run, on a loop and a clock that the test moves: switches, readings, lateness, abort."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
+from sim.orchestrator import ledger
 from sim.orchestrator.arms import build_arms
-from sim.orchestrator.blocks import read_schedule
+from sim.orchestrator.blocks import Reading, read_schedule
 from sim.orchestrator.counters import Counters
 from sim.orchestrator.credit import PolicyCredit
-from sim.orchestrator.ledger import BlockRunner, ScheduleRunningError, spin_ns
+from sim.orchestrator.ledger import BlockRunner, Meter, ScheduleRunningError, spin_ns
 from sim.service.health import GcPauses, LoopHealth
 from sim.service.proc import ProcFacts
 from tests.pure.test_blocks import BEFORE
@@ -216,5 +218,63 @@ def test_a_manual_switch_credits_each_policy_with_its_own_time():
     assert [totals.cpu_ns for totals in bench.credit.totals] == [30, 20]
 
 
-def test_the_yardstick_takes_cpu_time():
-    assert spin_ns() > 0
+def test_the_yardstick_is_cpu_time_of_work_that_no_machine_does_for_nothing():
+    # 28 000 rounds of the interpreter's loop: 2 ns each is beyond any machine.
+    assert spin_ns() > 28_000 * 2
+
+
+def test_a_block_keeps_the_yardstick_of_its_own_settling(monkeypatch):
+    yardsticks = iter((777, 888))
+    monkeypatch.setattr(ledger, "spin_ns", lambda: next(yardsticks))
+    bench = Bench("parse", "prefilter")
+    bench.start("prefilter", "parse")
+    while bench.loop.timers:
+        bench.loop.run_next()
+    assert [record["spin_ns"] for record in bench.runner.records] == [777, 888]
+
+
+class Source:
+    """A file of the kernel's, as a meter reads it; ``closed`` tells that it was let go."""
+
+    def __init__(self, value):
+        self.value = value
+        self.closed = False
+
+    def read(self):
+        return self.value
+
+    read_us = read
+
+    def close(self):
+        self.closed = True
+
+
+def test_each_figure_of_a_reading_has_its_own_source(monkeypatch):
+    thread, throttle, machine = Source((101, 102)), Source(103), Source((104, 105))
+    monkeypatch.setattr(ledger, "ThreadCpu", lambda: thread)
+    monkeypatch.setattr(ledger, "CpuThrottle", lambda: throttle)
+    monkeypatch.setattr(ledger, "MachineCpu", lambda: machine)
+    clocks = SimpleNamespace(monotonic_ns=lambda: 106, process_time_ns=lambda: 107, thread_time_ns=lambda: 108)
+    monkeypatch.setattr(ledger, "time", clocks)
+    usage = {"self": SimpleNamespace(ru_utime=1.5, ru_stime=2.5)}
+    monkeypatch.setattr(ledger, "resource", SimpleNamespace(RUSAGE_SELF="self", getrusage=usage.__getitem__))
+    bench = Bench("parse", "prefilter")
+    bench.health.gc.total_ns = 109
+    counters = bench.counters
+    counters.events, counters.reads, counters.requests, counters.bytes_in, counters.bytes_out = 200, 111, 112, 113, 114
+    counters.held_events, counters.role_events = 30, 40
+    counters.finish_events, counters.usage_events, counters.done_events = 1, 2, 3
+    parse, prefilter = bench.arms.counters
+    parse.offered, parse.changed, parse.failed, parse.parsed = 150, 20, 5, 60
+    prefilter.offered = 1000
+    meter = Meter(counters, bench.arms, bench.health)
+    reading = Reading(
+        t_ns=106, cpu_ns=107, loop_cpu_ns=108, run_queue_wait_ns=102, user_s=1.5, sys_s=2.5, machine_ticks=(104, 105),
+        throttled_us=103, gc_pause_ns=109, chunks=124, events=200, reads=111, requests=112, bytes_in=113,
+        bytes_out=114, unchanged=125, changed=20, parsed=60,
+    )  # fmt: skip
+    assert meter.read() == reading
+    bench.arms.active = 1
+    assert meter.read() == dataclasses.replace(reading, unchanged=1000, changed=0, parsed=0)
+    meter.close()
+    assert (thread.closed, throttle.closed, machine.closed) == (True, True, True)

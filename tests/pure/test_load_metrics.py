@@ -54,6 +54,7 @@ def test_values_hold_ended_and_live_streams():
     recorder.start(0, 2 * MS)
     recorder.start(0, 7 * MS)
     recorder.first_token(0, 2 * MS, 30 * MS)
+    recorder.itl.record_ns(5 * MS, 3)
     done = read(reads_of(events_of(13)))
     recorder.end(record(), done)
     recorder.end(record("http_503"), read([]))
@@ -74,6 +75,8 @@ def test_values_hold_ended_and_live_streams():
     assert found["disagg_client_ttft_seconds_sum", "planned"] == 0.03
     assert found["disagg_client_ttft_seconds_sum", "sent"] == 0.028
     assert found["disagg_client_e2e_seconds_sum", "planned"] == 0.1
+    assert found["disagg_client_itl_seconds_sum",] == 0.015
+    assert found["disagg_client_itl_seconds_count",] == 3
 
 
 def health():

@@ -14,6 +14,7 @@ PLAN = LoadPlan(
     settings=LoadSettings(arrivals="poisson", request_rate=3, duration_s=10),
     gen=GenSettings(usage="null"),
     cache_hit_ratio=0.5,
+    may_end_early=True,
     out="/some/where",
     ops="127.0.0.1:0",
 )
@@ -31,6 +32,11 @@ def test_a_plan_for_servers_that_are_not_ours_needs_no_settings_of_theirs(tmp_pa
     assert LoadPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
+def test_streams_may_end_early_only_where_the_plan_says_so():
+    assert LoadPlan.from_json({"host": "http://h:1", "settings": {}}).may_end_early is False
+    assert LoadPlan.from_json({"host": "http://h:1", "settings": {}, "may_end_early": True}).may_end_early is True
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -42,6 +48,9 @@ def test_a_plan_for_servers_that_are_not_ours_needs_no_settings_of_theirs(tmp_pa
         ({"gen": {"usage": "maybe"}}, "plan.gen.usage: 'maybe' is not one of absent, null, final, continuous"),
         ({"cache_hit_ratio": 2}, "plan.cache_hit_ratio: 2 is out of range; allowed: 0 to 1"),
         ({"cache_hit_ratio": "x"}, "plan.cache_hit_ratio: 'x' is not a number"),
+        ({"usage_by_ctx": 0}, "plan.usage_by_ctx: 0 is not true or false"),
+        ({"may_end_early": "yes"}, "plan.may_end_early: 'yes' is not true or false"),
+        ({"may_end_early": None}, "plan.may_end_early: None is not true or false"),
         ({"ops": "8000"}, "plan.ops: '8000' is not of the form HOST:PORT"),
         ({"colour": "red"}, "plan.colour: unknown key; known: host, settings, gen"),
     ],

@@ -23,10 +23,11 @@ PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 ROW = re.compile(r"^\| `(disagg_\w+)` \| (\w+) \| (.*?) ?\| (.+) \|$", re.MULTILINE)
 
 
-def health_collector():
-    health = LoopHealth(
-        lambda: ProcFacts(0, 0, (0, 0), 0), GcPauses(lambda: 0), start_ns=0, cpu_ns=0, wait_ns=0, sample_ns=100 * MS
-    )
+NO_FACTS = ProcFacts(process_cpu_ns=0, throttled_us=0, machine_ticks=(0, 0), rss_bytes=0)
+
+
+def health_collector(facts=NO_FACTS, gc_clock=lambda: 0):
+    health = LoopHealth(lambda: facts, GcPauses(gc_clock), start_ns=0, cpu_ns=0, wait_ns=0, sample_ns=100 * MS)
     return health, LoopHealthCollector(health)
 
 
@@ -85,21 +86,32 @@ def test_names_carry_base_units(section):
 
 
 def test_loop_health_values():
-    health, collector = health_collector()
+    facts = ProcFacts(process_cpu_ns=70 * MS, throttled_us=2_500, machine_ticks=(0, 0), rss_bytes=50_000_000)
+    gc_times_ns = iter([0, 3 * MS, 10 * MS, 12 * MS])
+    health, collector = health_collector(facts, lambda: next(gc_times_ns))
     health.tick(10 * MS, 18 * MS, cpu_ns=40 * MS, wait_ns=6 * MS)
     health.tick(20 * MS, 127 * MS, cpu_ns=50 * MS, wait_ns=6 * MS)
-    health.gc.on_gc("start", {"generation": 1})
-    health.gc.on_gc("stop", {"generation": 1})
+    for generation in (1, 0):
+        health.gc.on_gc("start", {"generation": generation})
+        health.gc.on_gc("stop", {"generation": generation})
     values = {(sample.name, *sample.labels.values()): sample.value for f in collector.collect() for sample in f.samples}
 
     assert values["disagg_loop_lag_seconds_count",] == 12
     assert values["disagg_loop_late_ticks_total", "kernel"] == 1
     assert values["disagg_loop_late_ticks_total", "loop"] == 11
     assert values["disagg_loop_lag_by_cause_seconds_sum", "kernel"] == pytest.approx(0.006)
+    lag_s = (8 + sum(range(107, 0, -10))) / 1e3
+    assert values["disagg_loop_lag_seconds_sum",] == pytest.approx(lag_s)
+    assert values["disagg_loop_lag_by_cause_seconds_sum", "loop"] == pytest.approx(lag_s - 0.006)
     assert values["disagg_loop_cpu_seconds_total",] == pytest.approx(0.05)
     assert values["disagg_loop_run_queue_wait_seconds_total",] == pytest.approx(0.006)
     assert values["disagg_loop_utilization_ratio",] == pytest.approx(50 / 127)
     assert values["disagg_gc_pauses_total", "1"] == 1
+    assert values["disagg_gc_pause_seconds_total",] == pytest.approx(0.005)
+    assert values["disagg_gc_pause_max_seconds",] == pytest.approx(0.003)
+    assert values["disagg_process_cpu_seconds_total",] == pytest.approx(0.07)
+    assert values["disagg_process_throttled_seconds_total",] == pytest.approx(0.0025)
+    assert values["disagg_process_resident_memory_bytes",] == 50_000_000
 
 
 def test_histogram_buckets_are_cumulative_and_end_with_all():

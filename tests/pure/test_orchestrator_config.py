@@ -56,3 +56,12 @@ def test_a_bad_command_line_exits_with_status_2_and_names_what_is_allowed(argume
 
 def test_verbatim_may_be_active_when_gen_does_the_usage():
     assert parse_arguments([*SERVERS, "--policy", "verbatim", "--usage-by", "gen"]).arms.policy == "verbatim"
+
+
+def test_a_plugin_whose_module_exits_is_a_bad_command_line_and_not_the_end_it_asked_for(tmp_path, monkeypatch, capsys):
+    (tmp_path / "module_that_exits.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(SystemExit) as exited:
+        parse_arguments([*SERVERS, "--policies", "parse,module_that_exits:policy"])
+    assert exited.value.code == 2
+    assert "'module_that_exits:policy' cannot be loaded: SystemExit: 0" in capsys.readouterr().err

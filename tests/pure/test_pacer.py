@@ -36,7 +36,7 @@ class Bench:
 
     def join(self, ready_ms=0, wanted=1000):
         taker = Taker(wanted)
-        self.pacer.join(taker, ready_ms * MS)
+        self.pacer.join(taker, round(ready_ms * MS))
         return taker
 
 
@@ -71,7 +71,7 @@ def test_the_last_token_frees_the_slot(emission):
 
     assert taker.due_ns == [0, 20 * MS, 40 * MS]
     assert len(bench.pacer) == 0
-    assert len(bench.wheel) == 0
+    assert bench.loop.armed == []
 
 
 @pytest.mark.parametrize("emission", ["paced", "lockstep"])
@@ -116,6 +116,43 @@ def test_lockstep_emits_for_all_and_who_comes_waits_for_the_next_step():
     assert [due / MS for due in third.due_ns] == [40, 60]
 
 
+@pytest.mark.parametrize(
+    ("ready_us", "first_due_ms"),
+    [
+        pytest.param(39_800, 40, id="just before, in the step's own slot of the wheel"),
+        pytest.param(40_000, 40, id="at the step's due time"),
+        pytest.param(40_100, 60, id="just after"),
+    ],
+)
+def test_who_is_ready_by_a_steps_due_time_is_in_it_whenever_it_joined(ready_us, first_due_ms):
+    bench = Bench(emission="lockstep", itl_ms=20)
+    bench.join()
+    bench.loop.run_until(30 * MS)  # the step of 40 ms is scheduled already
+    late = bench.join(ready_ms=ready_us / 1000)
+    bench.loop.run_until(70 * MS)
+
+    assert late.due_ns == [due_ms * MS for due_ms in range(first_due_ms, 61, 20)]
+
+
+def test_an_overdue_step_takes_in_who_was_ready_by_then_and_nobody_else():
+    bench = Bench(emission="lockstep", itl_ms=20)
+    first = bench.join()
+    bench.loop.run_until(30 * MS)
+    bench.loop.now_ns = 113 * MS  # the loop stood still
+    takers = [bench.join(ready_ms=ready) for ready in (39, 41, 112)]
+    bench.loop.run_until(130 * MS)
+
+    assert [taker.due_ns[0] / MS for taker in (first, *takers)] == [0, 40, 60, 120]
+
+
+def test_who_starts_an_idle_lockstep_engine_takes_nobody_along_before_its_time():
+    bench = Bench(emission="lockstep", itl_ms=20)
+    first, second = bench.join(ready_ms=7.05, wanted=1), bench.join(ready_ms=7.1, wanted=1)
+    bench.loop.run_until(100 * MS)
+
+    assert (first.due_ns, second.due_ns) == ([7_050_000], [7_100_000])
+
+
 def test_an_idle_lockstep_engine_starts_with_whoever_comes():
     bench = Bench(emission="lockstep", itl_ms=20)
     bench.join(wanted=2)
@@ -138,6 +175,17 @@ def test_the_gap_grows_with_the_share_of_busy_slots(emission):
     assert max(alone.gaps_ms) == 40
     assert alone.gaps_ms[-1] == 25
     assert all(len(other.due_ns) == 3 for other in others)
+
+
+@pytest.mark.parametrize("emission", ["paced", "lockstep"])
+def test_the_load_counts_replies_whose_kv_is_on_its_way(emission):
+    bench = Bench(emission=emission, itl_ms=20, load_slope=1.0, slots=4)
+    alone = bench.join()
+    for _ in range(3):
+        bench.join(ready_ms=10_000)
+    bench.loop.run_until(100 * MS)
+
+    assert alone.gaps_ms == [40, 40]
 
 
 def test_jitter_keeps_the_mean_and_follows_the_seed():

@@ -52,6 +52,9 @@ UNCHANGED = {
     "crlf": b'data: {"choices":[{"delta":{"content":"usage"}}]}\r\n\r\n',
     "cr": b'data: {"choices":[{"delta":{"content":"usage"}}]}\r\r',
     "done_in_text": b'data: {"choices":[{"delta":{"content":"data: [DONE] usage"}}]}\n\n',
+    "nan": b'data: {"p":NaN,"usage":' + GEN_USAGE + b"}\n\n",
+    "infinite": b'data: {"p":-Infinity,"usage":' + GEN_USAGE + b"}\n\n",
+    "infinite_as_a_float": b'data: {"p":1e999,"usage":' + GEN_USAGE + b"}\n\n",
     "too_deep": b'data: {"usage":' + b"[" * 100_000 + b"\n\n",
 }
 
@@ -73,7 +76,6 @@ CHANGED = {
     "big_integer": b'data: {"id":123456789012345678901234567890,"usage":' + GEN_USAGE + b"}\n\n",
     "big_negative_integer": b'data: {"id":-9223372036854775809,"usage":' + GEN_USAGE + b"}\n\n",
     "long_float": b'data: {"p":-0.12345678901234567890123,"q":1e-7,"r":1E5,"usage":' + GEN_USAGE + b"}\n\n",
-    "nan": b'data: {"p":NaN,"usage":' + GEN_USAGE + b"}\n\n",
     "lone_surrogate": rb'data: {"t":"\ud800","usage":' + GEN_USAGE + b"}\n\n",
     "non_ascii": 'data: {"t":"é🙂","usage":'.encode() + GEN_USAGE + b"}\n\n",
 }

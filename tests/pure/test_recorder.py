@@ -58,12 +58,25 @@ def test_counts_add_up_over_streams_by_outcome():
         recorder.end(record(outcome), read(reads_of(events)))
     found = recorder.to_json()
 
-    assert found["streams"] == {"planned": 6, "started": 5, "ok": 2, "failed": {"cut": 1, "http_429": 1}, "aborted": 1}
+    assert found["streams"] == {
+        "planned": 6, "started": 5, "ok": 2, "ended_early": 0, "failed": {"cut": 1, "http_429": 1}, "aborted": 1
+    }  # fmt: skip
     assert found["tokens"] == found["chunks"] == 65
     assert found["events"] == 5 * len(events)
     assert [found[f"{kind}_events"] for kind in ("role", "finish", "usage", "done", "other")] == [5, 5, 5, 5, 0]
     assert found["bytes"] == 5 * sum(map(len, events))
     assert LogHistogram.from_json(found["lateness"]).max_ns == 2 * MS
+
+
+def test_streams_that_ended_early_are_a_part_of_those_that_are_ok():
+    recorder = Recorder()
+    reader = read(reads_of(events_of(13)))
+    recorder.end(record(), reader)
+    recorder.end(record(asked_tokens=200), reader)
+    recorder.end(record("cut", asked_tokens=200), reader)
+
+    assert recorder.to_json()["streams"]["ok"] == 2
+    assert recorder.to_json()["streams"]["ended_early"] == 1
 
 
 def test_latency_counts_from_the_plan_with_the_from_sent_figure_beside_it():

@@ -215,19 +215,28 @@ def test_any_body_is_read_or_refused_and_nothing_else(fields, endpoint):
 # --- a request's own answer ---
 
 
-def test_a_script_gives_texts_cached_tokens_and_overrides():
-    request = read(disagg_sim={"texts": ["a", "usage", ""], "cached_tokens": 3, "usage": "null", "split_at": 5})
-    assert request.script == Script(("a", "usage", ""), 3, {"usage": "null", "split_at": 5})
+def test_a_script_gives_texts_token_counts_and_overrides():
+    request = read(
+        disagg_sim={
+            "texts": ["a", "usage", ""],
+            "cached_tokens": 3,
+            "prompt_tokens": 99,
+            "usage": "null",
+            "split_at": 5,
+        }
+    )
+    assert request.script == Script(("a", "usage", ""), 3, 99, {"usage": "null", "split_at": 5})
+    assert request.prompt_tokens == 10
     assert request.max_tokens == 3
 
 
 def test_a_script_may_say_that_nothing_is_cached():
-    assert read(disagg_sim={"cached_tokens": 0}).script == Script(None, 0, {})
+    assert read(disagg_sim={"cached_tokens": 0}).script == Script(None, 0, None, {})
 
 
 def test_an_empty_script_changes_nothing():
     request = read(disagg_sim={}, max_tokens=9)
-    assert request.script == Script(None, None, {})
+    assert request.script == Script(None, None, None, {})
     assert request.max_tokens == 9
     assert request.script.apply(GenSettings(slots=3)) == GenSettings(slots=3)
 
@@ -252,7 +261,11 @@ def test_a_script_may_set_a_setting_back_to_its_default():
         ({"cached_tokens": -1}, "disagg_sim.cached_tokens must be a whole number, 0 or more"),
         ({"cached_tokens": "3"}, "disagg_sim.cached_tokens must be a whole number, 0 or more"),
         ({"cached_tokens": True}, "disagg_sim.cached_tokens must be a whole number, 0 or more"),
-        ({"slots": 1}, "disagg_sim.slots: unknown; known: texts, cached_tokens, usage, "),
+        ({"prompt_tokens": 0}, "disagg_sim.prompt_tokens must be a whole number, 1 or more"),
+        ({"prompt_tokens": "3"}, "disagg_sim.prompt_tokens must be a whole number, 1 or more"),
+        ({"prompt_tokens": 1.0}, "disagg_sim.prompt_tokens must be a whole number, 1 or more"),
+        ({"prompt_tokens": True}, "disagg_sim.prompt_tokens must be a whole number, 1 or more"),
+        ({"slots": 1}, "disagg_sim.slots: unknown; known: texts, cached_tokens, prompt_tokens, usage, "),
         ({"tok_s": 1}, "disagg_sim.tok_s: unknown; known: "),
         ({"usage": "maybe"}, "disagg_sim.usage: 'maybe' is not one of absent, null, final, continuous"),
         ({"usage": None}, "disagg_sim.usage: None is not a string"),

@@ -304,6 +304,21 @@ def test_a_finished_event_is_not_held_to_the_bound_of_unfinished_ones():
     assert SseDecoder(20).feed(event_of(500)) == [event_of(500)]
 
 
+def test_the_events_that_a_read_completed_before_the_one_that_is_too_long_are_told():
+    decoder = SseDecoder(20)
+    decoder.feed(b"data: a\n")
+    with pytest.raises(EventTooLongError, match=r"^56 bytes ") as raised:
+        decoder.feed(b"\ndata: b\n\ndata: " + b"x" * 50)
+    assert raised.value.events == [b"data: a\n\n", b"data: b\n\n"]
+
+
+def test_line_endings_after_the_last_event_are_what_is_left_and_nothing_else():
+    decoder = SseDecoder(20)
+    assert decoder.feed(b"data: a\r\n\r") == [b"data: a\r\n\r"]
+    assert decoder.feed(b"\n") == []
+    assert decoder.finish() == b"\n"
+
+
 def test_endless_blank_lines_are_bounded_too():
     decoder = SseDecoder(100)
     assert decoder.feed(b"\n" * 100) == []

@@ -184,6 +184,25 @@ def test_a_slow_reader_gets_all_of_it_later():
     assert len(bench.ends) == 1
 
 
+@pytest.mark.parametrize(
+    ("total", "due", "held"),
+    [
+        pytest.param(40, 8, 2, id="whole events"),
+        pytest.param(40, 11, 2, id="what is not complete is not due"),
+        pytest.param(14, 14, 4, id="the reply's last event is shorter"),
+    ],
+)
+def test_held_events_counts_events_and_not_their_tokens(total, due, held):
+    bench = Bench(total=total, tokens_per_chunk=4)
+    bench.outlet.unread = BACKLOG_BYTES + 1
+    bench.tokens(4)  # the role event showed the backlog: this event is held
+    assert bench.counters.held_events == 1
+    bench.tokens(due - 4)
+
+    assert bench.counters.held_events == held
+    assert bench.counters.chunks == 0
+
+
 def test_a_slow_reader_does_not_hold_the_slot_once_all_tokens_are_due():
     bench = Bench(total=3)
     bench.outlet.unread = BACKLOG_BYTES + 1
@@ -204,7 +223,10 @@ def test_a_closed_stream_leaves_no_timer():
     bench.tokens(2)
     bench.stream.close()
 
-    assert len(bench.wheel) == 0
+    bench.outlet.unread = 0
+    written = list(bench.outlet.writes)
+    bench.loop.run_until(50 * MS)
+    assert (bench.outlet.writes, bench.loop.armed) == (written, [])
 
 
 def test_a_client_that_is_gone_wants_no_more_tokens():
@@ -271,13 +293,15 @@ def test_intervals_are_kept_as_asked_and_as_delivered():
 def test_intervals_of_a_reply_that_is_over_stay_in_the_sum():
     bench = Bench(total=10)
     bench.counters.replies.add(bench.stream)
-    bench.tokens(3)
+    for k in range(3):
+        bench.stream.token_due(k * 10 * MS, k * 11 * MS)
     before = bench.counters.asked(), bench.counters.delivered()
     bench.counters.retire(bench.stream)
 
-    assert before == ((2 * MS, 2), (2 * MS, 2))
+    assert before == ((20 * MS, 2), (22 * MS, 2))
     assert (bench.counters.asked(), bench.counters.delivered()) == before
-    assert bench.counters.to_json()["pacing"]["asked_interval_s"] == 0.001
+    pacing = bench.counters.to_json()["pacing"]
+    assert (pacing["asked_interval_s"], pacing["delivered_interval_s"]) == (0.010, 0.011)
 
 
 def test_a_whole_reply_ends_with_its_last_token():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -94,28 +95,100 @@ def test_more_tokens_than_asked_is_a_wrong_count():
 
 @pytest.mark.parametrize("finish", ["last", "own"])
 def test_a_drained_stream_passes_when_usage_says_so(finish):
-    expected = expectation(1000, shape=shape(finish=finish))
+    events = events_of(13, finish=finish)
+    expected = {"may_end_early": True, "shape": shape(finish=finish)}
 
-    assert outcome(events_of(13, finish=finish), expected, keep=True) == "ok"
+    assert outcome(events, expectation(1000, **expected), keep=True) == "ok"
+    assert outcome(events, expectation(12, **expected)) == "wrong_count"
+
+
+@pytest.mark.parametrize("include_usage", [True, False])
+def test_a_short_stream_is_wrong_where_nobody_drains(include_usage):
+    events = events_of(13, include_usage=include_usage)
+    expected = expectation(200, include_usage=include_usage)
+
+    assert judge(read(reads_of(events)), expected) == ("wrong_count", "13 tokens came, 200 were asked for")
 
 
 def test_a_stream_that_lost_its_last_tokens_is_not_a_drained_one():
     events = events_of(13, finish="own")
     lost = [*events[:10], *events[14:]]
-    expected = expectation(13, shape=shape(finish="own"))
+    expected = expectation(13, may_end_early=True, shape=shape(finish="own"))
     text = judge(read(reads_of(lost)), expected)
 
     assert text == ("wrong_count", "9 tokens came, 13 were asked for, usage says 13")
-    assert judge(read(reads_of(lost)), expectation(13, shape=None, judge_usage=False))[0] == "wrong_count"
+    foreign = expectation(13, may_end_early=True, shape=None, judge_usage=False)
+    assert judge(read(reads_of(lost)), foreign)[0] == "wrong_count"
 
 
 def test_without_usage_a_finish_on_the_last_token_shows_that_it_was_the_last():
     last = events_of(13, include_usage=False)
     own = events_of(13, include_usage=False, finish="own")
 
-    assert outcome(last, expectation(1000, include_usage=False)) == "ok"
-    assert outcome([*last[:8], last[-1]], expectation(1000, include_usage=False)) == "wrong_count"
-    assert outcome(own, expectation(1000, include_usage=False, shape=shape(finish="own"))) == "wrong_count"
+    expected = expectation(1000, include_usage=False, may_end_early=True)
+
+    assert outcome(last, expected) == "ok"
+    assert outcome([*last[:8], last[-1]], expected) == "wrong_count"
+    assert outcome(own, dataclasses.replace(expected, shape=shape(finish="own"))) == "wrong_count"
+
+
+def without_finish(events):
+    return [event.replace(b',"finish_reason":"length"', b"") for event in events]
+
+
+ORDERS = {
+    "no finish_reason": (without_finish(events_of(13)), "no_finish", "no finish_reason came"),
+    "two roles": (events_of(13)[:1] + events_of(13), "wrong_order", "2 role events"),
+    "finish_reason early": (
+        [*events_of(5)[:6], *without_finish(events_of(13))[6:]],
+        "wrong_order",
+        "finish_reason came after 5 tokens, and 13 came in all",
+    ),
+    "usage first": (
+        [events_of(13)[-2], *events_of(13)[:-2], events_of(13)[-1]],
+        "wrong_order",
+        "usage came after 0 tokens, and 13 came in all",
+    ),
+}
+
+
+@pytest.mark.parametrize(("events", "word", "detail"), ORDERS.values(), ids=ORDERS)
+def test_what_goes_with_the_tokens_is_there_once_and_in_its_place(events, word, detail):
+    assert judge(read(reads_of(events)), expectation(13)) == (word, detail)
+    assert judge(read(reads_of(events)), expectation(13, judge_usage=False, shape=None)) == (word, detail)
+
+
+TRUE, LIE = events_of(13, usage="continuous"), events_of(13, told=Usage(64, 64), usage="continuous")
+LIES = {
+    "on every chunk": [*LIE[:-2], TRUE[-2], TRUE[-1]],
+    "on one chunk": [*TRUE[:7], LIE[7], *TRUE[8:]],
+    "on the last chunk": [*TRUE[:13], LIE[13], *TRUE[14:]],
+    "on the role": [LIE[0], *TRUE[1:]],
+}
+
+
+@pytest.mark.parametrize("events", LIES.values(), ids=LIES)
+def test_usage_on_chunks_is_judged_alike(events):
+    expected = expectation(13, shape=shape(usage="continuous"))
+    word, detail = judge(read(reads_of(events)), expected)
+
+    assert word == "wrong_usage"
+    assert detail.startswith("on a chunk: ")
+    assert '"cached_tokens": 64' in detail
+    assert outcome(events, dataclasses.replace(expected, judge_usage=False)) == "ok"
+
+
+def test_usage_on_chunks_is_judged_where_no_usage_event_was_asked_for():
+    events = events_of(13, told=Usage(64, 64), usage="continuous", include_usage=False)
+    expected = expectation(13, include_usage=False, shape=shape(usage="continuous"))
+
+    assert outcome(events, expected) == "wrong_usage"
+
+
+def test_a_null_usage_on_some_chunks_is_none():
+    events = [TRUE[0], *events_of(13, usage="null")[1:6], *TRUE[6:]]
+
+    assert outcome(events, expectation(13, shape=shape(usage="continuous"))) == "ok"
 
 
 def test_no_token_at_all_is_a_wrong_count():
@@ -191,6 +264,8 @@ def test_a_whole_answer_passes(endpoint):
         (answer(choices=[]), "bad_event"),
         (answer(choices=[{"message": {"content": None}}]), "bad_event"),
         ({"error": {"message": "no"}}, "error_event"),
+        (answer(9), "wrong_count"),
+        (answer(choices=[{"message": {"content": "".join(f" {k}" for k in range(13))}}]), "no_finish"),
         ([], "bad_event"),
     ],
 )
@@ -199,4 +274,5 @@ def test_a_whole_answer_is_judged_alike(body, word):
 
 
 def test_a_whole_answer_that_was_drained_passes():
-    assert judged(answer(9)) == ("ok", 9)
+    assert judged(answer(9), may_end_early=True) == ("ok", 9)
+    assert judged(answer(14), may_end_early=True) == ("wrong_count", 14)

@@ -18,7 +18,7 @@ TOKENS = 130  # past 9, 99: the number grows twice
 def counts(reader):
     names = (
         "tokens", "chunks", "events", "role_events", "finish_events", "usage_events", "done_events", "other_events",
-        "event_bytes", "finished", "usage", "usage_in_chunks", "fault", "first_token_ns", "last_token_ns",
+        "event_bytes", "finished_at", "usage", "usage_at", "chunk_usages", "fault", "first_token_ns", "last_token_ns",
     )  # fmt: skip
     return {name: getattr(reader, name) for name in names} | {"gaps": reader.gaps.to_json()}
 
@@ -49,8 +49,8 @@ def test_every_shape_is_counted_to_the_unit(name, endpoint):
     assert reader.other_events == 0
     assert reader.events == len(events)
     assert reader.event_bytes == sum(map(len, events))
-    assert reader.finished
-    assert reader.usage_in_chunks == (SHAPES[name].get("usage") == "continuous")
+    assert reader.finished_at == TOKENS
+    assert len(reader.chunk_usages) == (SHAPES[name].get("usage") == "continuous")
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -104,13 +104,29 @@ def escaped(events):
         yield event.replace(b'"content":" ', b'"content":"\\u0020')
 
 
-@pytest.mark.parametrize("rewrite", [spaced, escaped])
+def reordered(events):
+    """As a router that sorts keys, and stamps every event anew, writes them."""
+    for number, event in enumerate(events):
+        data = event.strip().removeprefix(b"data: ")
+        if data != b"[DONE]":
+            data = json.dumps({**json.loads(data), "created": number}, sort_keys=True).encode()
+        yield b"id: %d\nevent: message\ndata:%b\n\n" % (number, data)
+
+
+@pytest.mark.parametrize("rewrite", [spaced, escaped, reordered])
 def test_events_written_anew_by_a_router_are_understood(rewrite):
     events = list(rewrite(events_of(TOKENS, dialect="openai", usage="null", finish="own")))
     reader = read(reads_of(events))
 
     assert judge(reader, expectation(TOKENS, shape=None)) == ("ok", "")
     assert reader.events == len(events)
+
+
+def test_json_that_only_lenient_decoders_take_is_taken():
+    events = events_of(12)
+    events[4] = events[4].replace(b'"index":0', b'"index":0,"logprobs":NaN,"more":"\\ud800"')
+
+    assert judge(read(reads_of(events)), expectation(12)) == ("ok", "")
 
 
 @pytest.mark.parametrize("framing", [b"", b"Content-Length: %d\r\n"], ids=["until close", "content length"])
@@ -194,7 +210,41 @@ FAULTS = {
     "a JSON list": (lambda e: [*e[:5], b"data: []\n\n", *e[5:]], "bad_event"),
     "event after the end": (lambda e: [*e, e[2]], "after_done"),
     "second end": (lambda e: [*e, e[-1]], "after_done"),
+    "last token after the end": (lambda e: [*e[:29], *e[31:], e[29]], "after_done"),
+    "number in another field": (lambda e: [e[0], *(quoting(k, b'"note"') for k in range(30)), *e[-2:]], "wrong_order"),
+    "number in two fields": (lambda e: [*e[:3], quoting(2, b'"note":" 2","more"'), *e[4:]], "wrong_order"),
+    "token that is not JSON": (lambda e: [e[0], b'data: {{"content":" 0"}\n\n', *e[2:]], "bad_event"),
 }  # fmt: skip
+
+
+def quoting(number, key):
+    """An event with the number in another field than its text."""
+    return b'data: {"id":"x",%b:" %d","choices":[{"index":0,"delta":{"content":"oh"}}]}\n\n' % (key, number)
+
+
+def test_an_event_that_is_no_data_holds_no_token():
+    role, *_, usage, done = events_of(3)
+    reader = read(reads_of([role, *(b'xata: {"content":" %d"}\n\n' % k for k in range(3)), usage, done]))
+
+    assert (reader.tokens, reader.other_events) == (0, 3)
+
+
+AMBIGUOUS = {
+    "in front": b'data: {"logprobs":{"content":" %d"},"choices":[{"delta":{"content":" %d"}}]}\n\n',
+    "behind": b'data: {"choices":[{"delta":{"content":" %d"}}],"text":" %d"}\n\n',
+    "with escapes": b'data: {"note":" %d","choices":[{"delta":{"content":"\\u0020%d"}}]}\n\n',
+}
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+@pytest.mark.parametrize("framed", [reads_of, lambda events: [HEAD, chunk(b"".join(events))]], ids=["reads", "whole"])
+def test_a_number_that_stands_in_an_event_twice_is_not_taken_for_the_token(name, framed):
+    """An event like the one before but for one of the two numbers: only as JSON it shows which is the token's."""
+    role, *_, usage, done = events_of(3)
+    pairs = [(0, 0), (1, 1), (1, 2) if name == "behind" else (2, 1)]
+    reader = read(framed([role, *(AMBIGUOUS[name] % pair for pair in pairs), usage, done]))
+
+    assert (reader.tokens, reader.fault_detail) == (3, "token 2 was due, ' 1' came")
 
 
 @pytest.mark.parametrize(("change", "fault"), FAULTS.values(), ids=FAULTS)

@@ -175,7 +175,11 @@ def test_keys_keep_their_order():
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
@@ -361,6 +365,17 @@ def test_no_depth_of_nesting_raises_whatever_the_decoder_takes(loads, depth):
     event = b'data: {"x":' + b"[" * depth + b"]" * depth + b',"usage":' + GEN_BYTES + b"}\n\n"
     rewritten = event.replace(GEN_BYTES, TRUE_BYTES)
     assert rewrite_event(event, CTX, loads) in (event, rewritten)
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999"])
+def test_an_event_that_could_only_be_written_as_invalid_json_passes_unchanged(number):
+    event = b'data: {"x":[' + number + b'],"usage":' + GEN_BYTES + b"}\n\n"
+    assert rewrite_event(event, CTX) is event
+
+
+def test_a_completion_count_that_is_a_float_stays_as_it_is():
+    event = b'data: {"usage":{"prompt_tokens":1,"completion_tokens":2.0}}\n\n'
+    assert b'"completion_tokens":2.0,' in rewrite_event(event, CTX)
 
 
 # --- properties of the event's rewrite ---

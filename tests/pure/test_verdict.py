@@ -113,11 +113,11 @@ CASES = [
         with_process("gen0", lateness_p99_s=0.021),
         "gen_lateness",
         "suspect",
-        "tokens went out 21 ms after their time at p99",
+        "tokens went out 21.0 ms after their time at p99",
     ),
     (with_process("gen0", lateness_p99_s=0.6), "gen_lateness", "void", "gen0 was late"),
     (with_process("ctx0", cpu_share=0.96), "ctx_cpu", "void", "the ctx server ctx0 used 96 % of a core"),
-    (with_process("ctx0", lateness_p99_s=0.05), "ctx_lateness", "suspect", "prefill answers went out 50 ms"),
+    (with_process("ctx0", lateness_p99_s=0.05), "ctx_lateness", "suspect", "prefill answers went out 50.0 ms"),
     (
         with_process("ctx0", run_queue_wait_share=0.3),
         "ctx_cpu_starvation",
@@ -131,7 +131,12 @@ CASES = [
         "CPU starvation: the load generator (Locust)",
     ),
     (with_process("load", cpu_share=0.9), "load_cpu", "suspect", "the load generator (Locust) used 90 % of a core"),
-    (with_process("load", lateness_p99_s=0.03), "load_lateness", "suspect", "requests went out 30 ms after their time"),
+    (
+        with_process("load", lateness_p99_s=0.03),
+        "load_lateness",
+        "suspect",
+        "requests went out 30.0 ms after their time",
+    ),
     (
         with_process("load", late_second_share=0.2),
         "load_loop_lag",

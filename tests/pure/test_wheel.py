@@ -35,7 +35,7 @@ def test_entries_of_one_slot_share_a_wakeup_and_keep_their_order(loop, wheel):
     loop.run_until(1_020 * MS)
 
     assert seen == [0, 1, 2, 3, 4]
-    assert wheel.wakeups == 1
+    assert loop.fired == 1
 
 
 def test_an_earlier_entry_moves_the_timer_forward(loop, wheel):
@@ -66,7 +66,7 @@ def test_what_is_behind_its_schedule_catches_up_in_one_wakeup(loop, wheel):
     loop.run_until(1_052 * MS)
 
     assert seen == [1_000 * MS + k * MS // 10 for k in range(30)]
-    assert wheel.wakeups <= 4
+    assert loop.fired <= 4
 
 
 def test_a_long_wakeup_gives_the_loop_a_turn(loop, wheel):
@@ -96,7 +96,6 @@ def test_a_cancelled_entry_does_not_run(loop, wheel):
 
     assert wheel.cancel(1_005 * MS, dropped) is True
     assert wheel.cancel(1_005 * MS, dropped) is False
-    assert len(wheel) == 1
     loop.run_until(1_010 * MS)
     assert seen == [1_005 * MS]
 
@@ -134,5 +133,4 @@ def test_close_forgets_everything(loop, wheel):
     wheel.close()
     loop.run_until(1_010 * MS)
 
-    assert len(wheel) == 0
     assert loop.armed == []

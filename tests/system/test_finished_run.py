@@ -21,5 +21,6 @@ def test_the_run_is_of_the_contract_s_shape_and_passed_the_equality_gate() -> No
 
     assert_compare_shape(result)
     assert result["equality"]["state"] == "equal"
+    assert result["reconciliation"]["state"] == "equal", result["reconciliation"]["rows"]
     assert result["client"]["streams"]["failed"] == {}
     assert (run_dir / "report.html").read_text().count("</html>") == 1

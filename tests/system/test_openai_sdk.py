@@ -92,6 +92,18 @@ def test_whole_completions_answer_has_ctx_usage(client: openai.OpenAI) -> None:
     assert_usage_is_ctx_s(answer.usage)
 
 
+def test_with_gen_rewriting_verbatim_is_told_ctx_usage_too(tmp_path: Path) -> None:
+    settings = ("--set", "itl_ms=5", "--set", "usage_by=gen", "--set", "policy=verbatim")
+    with (
+        topology_up(tmp_path / "run", *settings) as gen_rewrites,
+        openai.OpenAI(base_url=gen_rewrites.listen["orchestrator"] + "/v1", api_key="none", max_retries=0) as sdk,
+    ):
+        test_streamed_chat_counts_and_ends_with_ctx_usage(sdk, asked=True)
+        test_streamed_chat_counts_and_ends_with_ctx_usage(sdk, asked=False)
+        test_whole_chat_answer_has_ctx_usage(sdk)
+        test_whole_completions_answer_has_ctx_usage(sdk)
+
+
 def test_refusal_reaches_the_sdk_as_its_own_error(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="max_tokens must be a whole number"):
         client.completions.create(model="sim", prompt=PROMPT, max_tokens=0)

@@ -62,11 +62,12 @@ def test_compare_measures_reconciles_and_reports(tmp_path: Path) -> None:
     assert result["client"]["streams"]["started"] == result["client"]["streams"]["ok"] == 40
     assert result["client"]["streams"]["failed"] == {}
     assert result["rounds"]["planned"] == 6
-    counters, client = read(tmp_path / "run", "counters.json"), read(tmp_path / "run", "client.json")
-    gate_streams = counters["gen0"]["streams"]["started"] - 40
-    assert gate_streams > 0
-    # All three have counted the load's chunks; gen and orchestrator the gate's besides.
-    assert counters["gen0"]["chunks"] >= counters["orchestrator"]["chunks"] >= client["chunks"] > 1000
+    reconciliation = result["reconciliation"]
+    assert reconciliation["state"] == "equal", reconciliation["rows"]
+    counts = {row["what"]: row for row in reconciliation["rows"]}
+    assert counts["replies"]["gen"] == counts["replies"]["orchestrator"] == counts["replies"]["client"] == 40
+    assert counts["chunks"]["gen"] == counts["chunks"]["orchestrator"] == counts["chunks"]["client"] > 1000
+    assert counts["replies ended early"]["gen"] == counts["replies ended early"]["client"] == 40
 
 
 def test_a_dead_path_is_told_in_words(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ async def locust(out: Path, *arguments: str) -> AsyncIterator[Run]:
         yield Run(process, out)
     finally:
         if process.returncode is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # its workers too, if it has any: it leads their group
             await process.wait()
 
 

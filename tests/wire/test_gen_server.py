@@ -162,6 +162,32 @@ async def test_usage_is_gens_own_unless_ctx_handed_its_over(params, settings, pr
     }
 
 
+@pytest.mark.parametrize(
+    ("params", "settings", "prompt", "cached"),
+    [
+        pytest.param(HANDOFF, {}, 77, 77, id="in place of the real count"),
+        pytest.param({**HANDOFF, "ctx_usage": CTX_USAGE}, {}, 50, 20, id="ctx's usage is applied"),
+        pytest.param({**HANDOFF, "ctx_usage": CTX_USAGE}, {"apply_ctx_usage": False}, 77, 77, id="is not applied"),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+@on_uvloop
+async def test_a_script_can_make_gen_report_another_prompt(stream, params, settings, prompt, cached):
+    body = {**CHAT, "disagg_sim": {"prompt_tokens": 77, **settings}, "disaggregated_params": params}
+    if not stream:
+        body |= {"stream": False, "stream_options": None}
+    async with gen_server() as gen:
+        answer = await gen.ask(body)
+
+    usage = (bodies(answer.chunks)[-1] if stream else answer.json)["usage"]
+    assert usage == {
+        "prompt_tokens": prompt,
+        "total_tokens": prompt + 3,
+        "completion_tokens": 3,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
 @on_uvloop
 async def test_a_request_can_bring_its_own_script():
     script = {"texts": ["usage", ' {"usage": {}}'], "usage": "null", "dialect": "openai", "finish": "own"}
@@ -216,11 +242,26 @@ async def test_a_hang_up_during_the_transfer_frees_the_slot():
         client = await gen.client()
         await client.send(ENDLESS)
         await until(lambda: gen.counters["streams"]["live"] == 1)
+        assert (await gen.metrics())["disagg_gen_slots_busy"] == 1
         client.close()
         await until(lambda: gen.counters["streams"]["live"] == 0)
 
         assert gen.counters["pacing"]["tokens_due"] == 0
         assert (await gen.metrics())["disagg_gen_slots_busy"] == 0
+
+
+@on_uvloop
+async def test_a_longer_prompt_is_longer_on_its_way():
+    # 1 ms a token, so 10 minutes for the first request; else its tokens would be due before the second's.
+    async with gen_server(kv_kb_per_token=1000, transfer_gb_per_s=1) as gen:
+        client = await gen.client()
+        await client.send({**TEXT, "prompt": [1] * 600_000}, TEXT_PATH)
+        await until(lambda: gen.counters["streams"]["live"] == 1)
+        quick = await gen.ask(TEXT, TEXT_PATH)
+
+        assert texts(quick.chunks) == [" 0", " 1", " 2"]
+        assert gen.counters["streams"]["live"] == 1
+        assert gen.counters["pacing"]["tokens_due"] == 3
 
 
 @on_uvloop
@@ -239,7 +280,7 @@ async def test_no_free_slot_is_a_429():
 @on_uvloop
 async def test_a_slow_reader_loses_nothing(tmp_path):
     """The client reads nothing until every token is due; memory stays bounded, and all of it comes then."""
-    async with gen_server(path=tmp_path / "gen.sock", tok_s=10_000, itl_ms=0, chunk_bytes=20_000) as gen:
+    async with gen_server(path=tmp_path / "gen.sock", slots=1, tok_s=10_000, itl_ms=0, chunk_bytes=20_000) as gen:
         client = await gen.client()
         client.reader._limit = 1024  # the stream reader stops reading the socket beyond twice this
         await client.send({**CHAT, "max_tokens": 200})
@@ -247,13 +288,16 @@ async def test_a_slow_reader_loses_nothing(tmp_path):
         held = gen.counters
         assert held["chunks"] < 200
         assert held["held_events"] > 0
+        # Whose tokens are all due holds no slot, however slowly it reads.
+        assert held["streams"]["live"] == 1
+        assert (await gen.ask(CHAT)).status == 200
 
         client.reader._limit = 1 << 20
         answer = await client.answer()
 
         assert texts(answer.chunks) == [f" {k}" for k in range(200)]
-        assert gen.counters["streams"]["ended"]["complete"] == 1
-        assert gen.counters["chunks"] == 200
+        assert gen.counters["streams"]["ended"]["complete"] == 2
+        assert gen.counters["chunks"] == 200 + 3
 
 
 @on_uvloop

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import signal
 import socket
 
@@ -195,10 +197,12 @@ async def test_the_schedule_is_kept_when_nothing_comes_back(tmp_path):
     planned_ns = [line["planned_ns"] for line in run.streams]
     assert [stamp - planned_ns[0] for stamp in planned_ns] == [due - due_ns[0] for due in due_ns]
     assert run.client["streams"] == {
-        "planned": len(due_ns), "started": len(due_ns), "ok": 0, "failed": {}, "aborted": len(due_ns)
+        "planned": len(due_ns), "started": len(due_ns), "ok": 0, "ended_early": 0, "failed": {}, "aborted": len(due_ns)
     }  # fmt: skip
-    assert all(line["sent_ns"] >= line["planned_ns"] for line in run.streams)
-    assert LogHistogram.from_json(run.client["lateness"]).count == len(due_ns)
+    late_ns = [line["sent_ns"] - line["planned_ns"] for line in run.streams]
+    lateness = LogHistogram.from_json(run.client["lateness"])
+    assert min(late_ns) >= 0
+    assert (lateness.count, lateness.sum_ns, lateness.max_ns) == (len(late_ns), sum(late_ns), max(late_ns))
 
 
 async def test_connections_are_used_again(tmp_path):
@@ -249,7 +253,9 @@ async def test_a_signal_closes_live_streams_and_the_results_are_written(tmp_path
             code = await run.end()
 
     assert code == 0
-    assert run.client["streams"] == {"planned": 5, "started": 5, "ok": 0, "failed": {}, "aborted": 5}
+    assert run.client["streams"] == {
+        "planned": 5, "started": 5, "ok": 0, "ended_early": 0, "failed": {}, "aborted": 5
+    }  # fmt: skip
     assert run.client["tokens"] == run.client["chunks"] == 20
     assert [line["outcome"] for line in run.streams] == ["aborted"] * 5
 
@@ -304,10 +310,38 @@ async def test_by_hand_two_users_are_two_copies_and_no_files_are_written(tmp_pat
 
     assert code == 0
     assert sorted(map(number_of, server.requests)) == [0, 1, 2, 3, 4, 5]
-    assert {"E2E", "TTFT", "TTFT from sent", "ITL (stream mean)"} <= {
-        line[9:40].strip() for line in run.stderr.splitlines() if line.startswith("POST")
-    }
+    rows = re.findall(r"^(POST|TTFT|ITL|) +(\w.*?)  +(\d+) +0\(", run.stderr, re.MULTILINE)
+    assert sorted(rows) == [
+        ("", "Aggregated", "24"), ("ITL", "ITL (stream mean)", "6"), ("POST", "E2E", "6"),
+        ("TTFT", "TTFT", "6"), ("TTFT", "TTFT from sent", "6"),
+    ]  # fmt: skip
     assert list(tmp_path.iterdir()) == []
+
+
+async def as_asked(peer, request):
+    await writing(*events_of(request.json["max_tokens"]))(peer, request)
+
+
+def asked_by(server):
+    return [request.json["max_tokens"] for request in server.requests]
+
+
+async def test_by_hand_every_process_sends_a_copy_of_its_own_seed_and_none_is_left(tmp_path):
+    port = free_port()
+    load = {"lengths": "azure-code", "streams": 4, "ramp_s": 0.0}
+    arguments = ["--headless", "--processes", "2", "-u", "2", "-r", "2", "-t", "3s", "--only-summary", "-L", "WARNING"]
+    arguments += ["--master-bind-host", "127.0.0.1", "--master-bind-port", str(port), "--master-port", str(port)]
+    arguments += [argument for key, value in load.items() for argument in ("--set", f"{key}={value}")]
+    async with scripted(as_asked) as server, locust(tmp_path, *arguments, "--host", server.url) as run:
+        assert await run.end() == 0
+        with pytest.raises(ProcessLookupError):  # it leads its own process group
+            os.killpg(run.process.pid, 0)
+
+    settings = LoadSettings(**load)
+    seeds = (settings.seed, settings.seed + 10_000)
+    due = [request.output_tokens for seed in seeds for request in plan_requests(settings, seed)]
+    assert sorted(asked_by(server)) == sorted(due)
+    assert sorted(map(number_of, server.requests)) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 async def test_by_hand_usage_of_unknown_servers_is_noted_and_failures_are_locusts_own(tmp_path):
@@ -335,35 +369,46 @@ async def test_by_hand_a_run_time_ends_it(tmp_path):
 
 
 async def test_with_the_web_ui_the_form_says_where_and_the_metrics_are_under_its_port(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     arguments = ["--host", "http://127.0.0.1:1", "--web-host", "127.0.0.1", "--web-port", str(port)]
-    async with (
-        scripted(writing(*events_of(30))) as server,
-        locust(tmp_path, *arguments, "--set", "streams=2") as run,
-    ):
+    arguments += ["--set", "streams=3", "--set", "lengths=azure-code"]
+    async with scripted(as_asked) as server, locust(tmp_path, *arguments) as run:
         await until_open(port)
-        client = Client(*await asyncio.open_connection("127.0.0.1", port))
-        form = b"user_count=1&spawn_rate=1&host=" + server.url.encode()
-        client.writer.write(
-            b"POST /swarm HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
-            b"Content-Length: %d\r\n\r\n%b" % (len(form), form)
-        )
-        started = (await client.answer()).json
-        client.close()
-        async with asyncio.timeout(LONG):
-            while 'disagg_client_streams_ended_total{outcome="ok"} 2.0' not in await get(url, "/metrics"):
-                pass
-            while json.loads(await get(url, "/stats/requests"))["state"] != "stopped":
-                pass
+        for ended in (3, 6):
+            await swarm(port, server.url)
+            async with asyncio.timeout(LONG):
+                while f'disagg_client_streams_ended_total{{outcome="ok"}} {ended}.0' not in await get(url, "/metrics"):
+                    pass
+                while json.loads(await get(url, "/stats/requests"))["state"] != "stopped":
+                    pass
         page = await get(url, "/")
         run.process.send_signal(signal.SIGTERM)
         await run.end()
 
-    assert started["success"]
     assert "Locust" in page
+    due = [request.output_tokens for request in plan_requests(LoadSettings(streams=3, lengths="azure-code"), 1)]
+    assert asked_by(server) == [*due, *due]  # a test that is started again is the same test
+    assert [number_of(request) for request in server.requests] == [0, 1, 2, 0, 1, 2]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+async def swarm(port, host):
+    """Start a test of one user as the web UI's form does."""
+    client = Client(*await asyncio.open_connection("127.0.0.1", port))
+    form = b"user_count=1&spawn_rate=1&host=" + host.encode()
+    client.writer.write(
+        b"POST /swarm HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (len(form), form)
+    )
+    started = (await client.answer()).json
+    client.close()
+    assert started["success"]
 
 
 async def until_open(port):

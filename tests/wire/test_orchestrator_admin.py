@@ -7,7 +7,10 @@ import time
 
 import pytest
 
+from sim.orchestrator import app
+from sim.orchestrator.ledger import Meter
 from sim.orchestrator.policies import BUILTIN
+from tests.wire.fakes import on_uvloop
 from tests.wire.scripted import DONE, ROLE, orchestrating, prefill, scripted, streaming, token, until
 
 MS = 1_000_000
@@ -37,6 +40,7 @@ async def finished(orchestrator, state="done"):
     return answer["blocks"]
 
 
+@on_uvloop
 async def test_the_policy_can_be_read_and_switched_by_the_names_known_at_start():
     async with (
         scripted(prefill) as ctx,
@@ -55,6 +59,7 @@ async def test_the_policy_can_be_read_and_switched_by_the_names_known_at_start()
         assert (await orchestrator.ops("/admin/policy")).json["policy"] == "parse"
 
 
+@on_uvloop
 async def test_verbatim_is_a_409_while_the_orchestrator_rewrites():
     async with scripted(prefill) as ctx, scripted(streaming(DONE)) as gen, orchestrating(ctx, gen) as orchestrator:
         assert "verbatim" in (await orchestrator.ops("/admin/policy")).json["policies"]
@@ -65,6 +70,7 @@ async def test_verbatim_is_a_409_while_the_orchestrator_rewrites():
         assert (await orchestrator.ops("/admin/blocks")).json == {"state": "idle", "blocks": []}
 
 
+@on_uvloop
 async def test_a_schedule_switches_live_streams_and_counts_each_block_by_itself():
     async with scripted(prefill) as ctx, scripted(forever) as gen, orchestrating(ctx, gen) as orchestrator:
         client = await orchestrator.client()
@@ -99,6 +105,7 @@ async def test_a_schedule_switches_live_streams_and_counts_each_block_by_itself(
         assert f'disagg_policy_chunks_total{{policy="parse"}} {chunks}' in metrics
 
 
+@on_uvloop
 async def test_a_running_schedule_is_not_disturbed_and_an_abort_keeps_what_was_measured():
     async with scripted(prefill) as ctx, scripted(forever) as gen, orchestrating(ctx, gen) as orchestrator:
         long = schedule("parse", *["prefilter"] * 500)
@@ -125,12 +132,14 @@ async def test_a_running_schedule_is_not_disturbed_and_an_abort_keeps_what_was_m
         ({"start_ns": 1 << 62, "settle_ns": 0, "blocks": [{"arm": "a", "policy": "x"}]}, "unknown_policy"),
     ],
 )
+@on_uvloop
 async def test_a_bad_schedule_is_refused(body, code):
     async with scripted(prefill) as ctx, scripted(streaming(DONE)) as gen, orchestrating(ctx, gen) as orchestrator:
         answer = await orchestrator.ops("/admin/blocks", body)
         assert (answer.status, answer.code) == (400, code)
 
 
+@on_uvloop
 async def test_ready_servers_are_left_alone_while_a_schedule_runs():
     async with scripted(prefill) as ctx, scripted(streaming(DONE)) as gen, orchestrating(ctx, gen) as orchestrator:
         await orchestrator.ops("/admin/blocks", schedule("parse", in_ms=60_000))
@@ -142,6 +151,7 @@ async def test_ready_servers_are_left_alone_while_a_schedule_runs():
         await until(lambda: not orchestrator.counters["upstreams"][0]["ready"])
 
 
+@on_uvloop
 async def test_the_ops_port_tells_counters_by_policy_and_by_upstream():
     async with scripted(prefill) as ctx, scripted(streaming(DONE)) as gen, orchestrating(ctx, gen) as orchestrator:
         await orchestrator.ask()
@@ -155,3 +165,19 @@ async def test_the_ops_port_tells_counters_by_policy_and_by_upstream():
             {"url": gen.url, "role": "gen", "outstanding": 0, "ready": True, "problem": ""},
         ]
         assert counters["streams"]["started"] == counters["done_events"] == 1
+
+
+@on_uvloop
+async def test_the_meter_lets_its_files_go_when_the_orchestrator_ends(monkeypatch):
+    closed = []
+
+    class Watched(Meter):
+        def close(self):
+            closed.append(self)
+            super().close()
+
+    monkeypatch.setattr(app, "Meter", Watched)
+    async with scripted(prefill) as ctx, scripted(streaming(DONE)) as gen:
+        async with orchestrating(ctx, gen):
+            assert closed == []
+        assert len(closed) == 1

@@ -8,6 +8,7 @@ import functools
 import pytest
 
 from sim.orchestrator.policies import BUILTIN
+from tests.wire.fakes import on_uvloop
 from tests.wire.scripted import (
     CHAT,
     CTX_USAGE,
@@ -38,6 +39,7 @@ GEN_ANSWER = {
 NO_SUCH_SERVER = "http://127.0.0.1:9"
 
 
+@on_uvloop
 async def test_ctx_is_asked_first_without_streaming_and_gen_gets_its_hand_off():
     async with scripted(prefill) as ctx, scripted(streaming(*STREAM)) as gen, orchestrating(ctx, gen) as orchestrator:
         answer = await orchestrator.ask()
@@ -65,6 +67,7 @@ async def test_ctx_is_asked_first_without_streaming_and_gen_gets_its_hand_off():
         }
 
 
+@on_uvloop
 async def test_a_completion_is_sent_on_with_ctx_prompt_token_ids_as_its_prompt():
     async with scripted(prefill) as ctx, scripted(streaming(*STREAM)) as gen, orchestrating(ctx, gen) as orchestrator:
         await orchestrator.ask({"prompt": "Hello", "stream": True, "max_tokens": 3}, "/v1/completions")
@@ -73,6 +76,7 @@ async def test_a_completion_is_sent_on_with_ctx_prompt_token_ids_as_its_prompt()
         assert gen.requests[0].json["prompt"] == [1, 2, 3]
 
 
+@on_uvloop
 async def test_with_usage_by_gen_the_request_carries_ctx_usage_and_a_right_usage_passes_unchanged():
     stream = (ROLE, token(" 0"), usage_event(TRUE_USAGE) + DONE)
     async with (
@@ -87,6 +91,7 @@ async def test_with_usage_by_gen_the_request_carries_ctx_usage_and_a_right_usage
         assert sum(counts["changed"] for counts in orchestrator.counters["policies"].values()) == 0
 
 
+@on_uvloop
 async def test_a_whole_answer_has_ctx_usage_too():
     async with (
         scripted(prefill) as ctx,
@@ -99,6 +104,7 @@ async def test_a_whole_answer_has_ctx_usage_too():
         assert orchestrator.counters["answers"] == 1
 
 
+@on_uvloop
 async def test_a_whole_answer_is_gen_own_when_gen_does_the_usage():
     async with (
         scripted(prefill) as ctx,
@@ -110,6 +116,7 @@ async def test_a_whole_answer_is_gen_own_when_gen_does_the_usage():
 
 
 @pytest.mark.parametrize("reason", ["stop", "content_filter"])
+@on_uvloop
 async def test_a_reply_finished_at_ctx_never_reaches_gen(reason):
     finished = functools.partial(prefill, finish_reason=reason)
     async with scripted(finished) as ctx, scripted(closing) as gen, orchestrating(ctx, gen) as orchestrator:
@@ -127,6 +134,7 @@ async def test_a_reply_finished_at_ctx_never_reaches_gen(reason):
 
 
 @pytest.mark.parametrize("first", [closing, answering(500, {"error": {"message": "oom"}}), answering(503, b"busy")])
+@on_uvloop
 async def test_a_failing_ctx_is_tried_again_under_a_new_id(first):
     async with (
         scripted(first, prefill) as ctx,
@@ -142,6 +150,7 @@ async def test_a_failing_ctx_is_tried_again_under_a_new_id(first):
 
 @pytest.mark.parametrize("first", [closing, answering(500, {"error": "oom"})])
 @pytest.mark.parametrize("body", [CHAT, NOT_STREAMED])
+@on_uvloop
 async def test_a_failing_gen_is_tried_again_with_the_same_hand_off(first, body):
     last = streaming(*STREAM) if body is CHAT else answering(200, GEN_ANSWER)
     async with scripted(prefill) as ctx, scripted(first, last) as gen, orchestrating(ctx, gen) as orchestrator:
@@ -151,6 +160,7 @@ async def test_a_failing_gen_is_tried_again_with_the_same_hand_off(first, body):
         assert orchestrator.counters["retries"] == {"ctx": 0, "gen": 1}
 
 
+@on_uvloop
 async def test_a_retry_goes_to_another_server():
     async with (
         scripted(prefill) as ctx,
@@ -189,6 +199,7 @@ async def test_a_retry_goes_to_another_server():
         ("gen", answering(200, GEN_ANSWER), 502, "bad_answer", 1),
     ],
 )
+@on_uvloop
 async def test_a_failure_has_its_status_and_reason_and_is_counted(role, script, status, code, tries):
     scripts = {"ctx": prefill, "gen": streaming(*STREAM), role: script}
     async with (
@@ -222,6 +233,7 @@ async def test_a_failure_has_its_status_and_reason_and_is_counted(role, script, 
         (b"too long", {"message": "too long", "type": "invalid_request_error", "param": None}),
     ],
 )
+@on_uvloop
 async def test_a_4xx_is_final_and_reaches_the_client_in_openai_shape(role, body, error):
     scripts = {"ctx": prefill, "gen": streaming(*STREAM), role: answering(422, body)}
     async with (
@@ -241,6 +253,7 @@ async def never(peer, request):
 
 
 @pytest.mark.parametrize("role", ["ctx", "gen"])
+@on_uvloop
 async def test_a_server_that_does_not_answer_in_time_is_a_504_tried_once_and_hung_up_on(role):
     hung_up = asyncio.Event()
 
@@ -260,6 +273,34 @@ async def test_a_server_that_does_not_answer_in_time_is_a_504_tried_once_and_hun
         assert len({"ctx": ctx, "gen": gen}[role].requests) == 1
 
 
+@on_uvloop
+async def test_a_retry_goes_to_another_server_even_when_that_one_has_more_to_do():
+    release = asyncio.Event()
+
+    async def busy(peer, request):
+        await peer.open_stream()
+        await release.wait()
+        await peer.chunk(DONE)
+        await peer.end_stream()
+
+    async with (
+        scripted(prefill) as ctx,
+        scripted(busy, streaming(*STREAM)) as first,
+        scripted(closing) as second,
+        orchestrating(ctx, [first, second], routing="least_outstanding") as orchestrator,
+    ):
+        client = await orchestrator.client()
+        await client.send()
+        await client.head()
+        answer = await orchestrator.ask()
+        release.set()
+        assert answer.body == RELAYED
+        assert await client.chunk() == DONE
+        assert (len(first.requests), len(second.requests)) == (2, 1)
+        assert orchestrator.counters["retries"] == {"ctx": 0, "gen": 1}
+
+
+@on_uvloop
 async def test_retries_are_as_many_as_set():
     async with (
         scripted(closing, closing, closing, prefill) as ctx,
@@ -276,6 +317,7 @@ async def test_retries_are_as_many_as_set():
         assert (await orchestrator.ask()).code == "ctx_unreachable"
 
 
+@on_uvloop
 async def test_without_a_ready_server_requests_are_503_and_so_is_health():
     async with scripted(prefill) as ctx, scripted(closing) as gen:
         gen.healthy = False
@@ -290,6 +332,7 @@ async def test_without_a_ready_server_requests_are_503_and_so_is_health():
             assert (await orchestrator.ask(None, "/health", "GET")).status == 200
 
 
+@on_uvloop
 async def test_upstreams_may_be_unix_sockets(tmp_path):
     async with (
         scripted(prefill, path=tmp_path / "ctx.sock") as ctx,
@@ -314,6 +357,7 @@ async def test_upstreams_may_be_unix_sockets(tmp_path):
         (None, "/v1/completions", "GET", 405, "method_not_allowed"),
     ],
 )
+@on_uvloop
 async def test_a_request_that_cannot_be_served_is_refused_before_any_server_is_asked(body, path, method, status, code):
     async with (
         scripted(prefill) as ctx,
@@ -329,6 +373,7 @@ async def test_a_request_that_cannot_be_served_is_refused_before_any_server_is_a
         assert counters["requests"] == counters["failures"]["bad_request"] == (status in (400, 413))
 
 
+@on_uvloop
 async def test_a_long_prompt_passes_whole():
     body = {**CHAT, "messages": [{"role": "user", "content": "x" * 3_000_000}]}
     async with scripted(prefill) as ctx, scripted(streaming(*STREAM)) as gen, orchestrating(ctx, gen) as orchestrator:
@@ -336,6 +381,7 @@ async def test_a_long_prompt_passes_whole():
         assert ctx.requests[0].json["messages"] == gen.requests[0].json["messages"] == body["messages"]
 
 
+@on_uvloop
 async def test_models_are_listed():
     async with scripted(prefill) as ctx, scripted(closing) as gen, orchestrating(ctx, gen) as orchestrator:
         assert [model["object"] for model in (await orchestrator.ask(None, "/v1/models", "GET")).json["data"]] == [

@@ -9,6 +9,7 @@ import pytest
 
 from sim.core.usage import Usage
 from sim.orchestrator.policies import BUILTIN, make
+from tests.wire.fakes import on_uvloop
 from tests.wire.scripted import (
     CHAT,
     DONE,
@@ -57,6 +58,7 @@ def ended(orchestrator):
 
 @pytest.mark.parametrize("policy", REWRITING)
 @pytest.mark.parametrize("size", [1, 7, 64, len(WHOLE)])
+@on_uvloop
 async def test_events_come_out_as_they_went_in_however_reads_cut_them(policy, size):
     writes = [WHOLE[at : at + size] for at in range(0, len(WHOLE), size)]
     async with (
@@ -69,6 +71,7 @@ async def test_events_come_out_as_they_went_in_however_reads_cut_them(policy, si
         assert (counts["offered"], counts["changed"], counts["unchanged"]) == (10, 1, 9)
 
 
+@on_uvloop
 async def test_events_of_one_read_go_out_in_one_write_and_nothing_waits_for_more():
     gate = asyncio.Event()
     first, second = token("a") + token("b") + token("c")[:9], token("c")[9:] + DONE
@@ -90,6 +93,7 @@ async def test_events_of_one_read_go_out_in_one_write_and_nothing_waits_for_more
         assert await client.chunk() == b""
 
 
+@on_uvloop
 async def test_the_head_goes_out_before_gen_has_a_token():
     gate = asyncio.Event()
 
@@ -157,6 +161,7 @@ async def never_ends_an_event(peer):
     ],
 )
 @pytest.mark.parametrize("policy", ["parse", "prefilter"])
+@on_uvloop
 async def test_a_stream_gen_does_not_finish_ends_in_an_error_event_and_no_done(then, reason, policy):
     shown = asyncio.Event()
 
@@ -186,6 +191,7 @@ async def test_a_stream_gen_does_not_finish_ends_in_an_error_event_and_no_done(t
         assert [row["outstanding"] for row in counters["upstreams"]] == [0, 0]
 
 
+@on_uvloop
 async def test_a_body_that_ends_with_its_connection_and_without_done_is_no_clean_end():
     async def script(peer, request):
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
@@ -198,6 +204,7 @@ async def test_a_body_that_ends_with_its_connection_and_without_done_is_no_clean
         assert error_of(body[len(SHOWN) :])["code"] == "no_done"
 
 
+@on_uvloop
 async def test_no_first_token_in_time_ends_the_stream_too():
     async def script(peer, request):
         await peer.open_stream()
@@ -211,6 +218,7 @@ async def test_no_first_token_in_time_ends_the_stream_too():
         assert error_of((await orchestrator.ask()).body)["code"] == "stall_timeout"
 
 
+@on_uvloop
 async def test_a_gen_that_keeps_the_connection_open_after_done_does_not_hold_the_client():
     hung_up = asyncio.Event()
 
@@ -230,6 +238,7 @@ async def test_a_gen_that_keeps_the_connection_open_after_done_does_not_hold_the
         assert ended(orchestrator) == {"complete": 1}
 
 
+@on_uvloop
 async def test_a_finished_stream_leaves_its_connections_for_the_next():
     async def split_end(peer, request):
         await peer.open_stream()
@@ -248,6 +257,7 @@ async def test_a_finished_stream_leaves_its_connections_for_the_next():
         assert ctx.connections <= 2
 
 
+@on_uvloop
 async def test_an_event_belongs_to_the_policy_active_when_its_last_byte_arrives():
     steps = [asyncio.Event() for _ in range(3)]
 
@@ -284,6 +294,7 @@ async def test_an_event_belongs_to_the_policy_active_when_its_last_byte_arrives(
         assert counts == {"verbatim": (2, 0), "prefilter": (2, 1)}
 
 
+@on_uvloop
 async def test_counters_tell_tokens_from_the_events_around_them():
     stream = (ROLE, token(" 0"), token(" 1") + token(" 2"), USAGE + DONE)
     async with scripted(prefill) as ctx, scripted(streaming(*stream)) as gen, orchestrating(ctx, gen) as orchestrator:
@@ -322,6 +333,7 @@ def fails_to_open(ctx_usage: Usage):
 
 
 @pytest.mark.parametrize("plugin", ["boom", "gives_text"])
+@on_uvloop
 async def test_a_plugin_that_fails_ends_its_stream_with_an_error_event_and_nothing_else(plugin):
     name = f"{__name__}:{plugin}"
     bad = streaming(ROLE + token("a") + token("boom") + token("b"), DONE)
@@ -341,6 +353,7 @@ async def test_a_plugin_that_fails_ends_its_stream_with_an_error_event_and_nothi
         assert (await orchestrator.ask()).body == ROLE + token("a") + DONE
 
 
+@on_uvloop
 async def test_a_plugin_that_fails_when_a_stream_opens_is_a_500_and_gen_is_not_asked():
     name = f"{__name__}:fails_to_open"
     async with (
@@ -354,6 +367,7 @@ async def test_a_plugin_that_fails_when_a_stream_opens_is_a_500_and_gen_is_not_a
         assert gen.requests == []
 
 
+@on_uvloop
 async def test_a_slow_client_holds_gen_up_instead_of_filling_memory():
     event = token("x" * 60_000)
     count = 500
@@ -389,6 +403,7 @@ async def test_a_slow_client_holds_gen_up_instead_of_filling_memory():
         assert ended(orchestrator) == {"complete": 1}
 
 
+@on_uvloop
 async def test_a_client_that_hangs_up_during_prefill_closes_ctx_and_gen_is_never_asked():
     asked, hung_up = asyncio.Event(), asyncio.Event()
 
@@ -409,6 +424,7 @@ async def test_a_client_that_hangs_up_during_prefill_closes_ctx_and_gen_is_never
 
 
 @pytest.mark.parametrize("stage", ["before the head", "before a token", "in mid-stream", "inside an event"])
+@on_uvloop
 async def test_a_client_that_hangs_up_closes_gen_at_once(stage):
     asked, hung_up = asyncio.Event(), asyncio.Event()
 
@@ -443,6 +459,7 @@ async def test_a_client_that_hangs_up_closes_gen_at_once(stage):
         assert [row["outstanding"] for row in orchestrator.counters["upstreams"]] == [0, 0]
 
 
+@on_uvloop
 async def test_more_streams_than_any_default_pool_run_at_once():
     everyone = asyncio.Event()
     live = 0
@@ -462,6 +479,7 @@ async def test_more_streams_than_any_default_pool_run_at_once():
         assert {answer.body for answer in answers} == {DONE}
 
 
+@on_uvloop
 async def test_a_stop_ends_live_streams_without_a_clean_end_and_says_who_ended_them():
     hung_up = asyncio.Event()
 

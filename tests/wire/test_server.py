@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 
@@ -85,15 +86,27 @@ async def test_health_and_models(server):
     assert [model["id"] for model in models.json["data"]] == ["sim"]
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b"GARBAGE\r\n\r\n", id="malformed head"),
+        pytest.param(
+            b"POST %b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n" % CHAT_PATH.encode(),
+            id="bad chunk coding",
+        ),
+    ],
+)
 @BOTH
 @on_uvloop
-async def test_what_is_not_http_gets_a_400_and_no_traceback(server):
+async def test_what_is_not_http_gets_a_plain_400_and_no_traceback(server, raw):
     async with server() as fake:
         client = await fake.client()
-        client.writer.write(b"GARBAGE\r\n\r\n")
+        client.writer.write(raw)
         answer = await client.reader.read()
 
+        assert fake.counters["requests"] == 0
     assert b" 400 " in answer.split(b"\r\n")[0]
+    assert b"\r\nContent-Type: text/plain" in answer
     assert b"Traceback" not in answer
 
 
@@ -172,14 +185,20 @@ async def test_the_operations_port_serves_samples_and_counters(server):
 @on_uvloop
 async def test_the_loop_of_a_server_is_watched():
     watched = []
+    callbacks = list(gc.callbacks)
 
     def build(runtime):
         watched.append(runtime.health)
         return Service(data=web.Application(), counters=dict)
 
     async with started(ProcessOptions(), build):
-        await until(lambda: watched[0].snapshot().ticks >= 3)
-        assert watched[0].snapshot().loop_cpu_ns > 0
+        (health,) = watched
+        await until(lambda: health.total.lag.count >= 3)
+        assert health.loop_cpu_ns > 0
+        collections = health.gc.count[2]
+        gc.collect()
+        assert health.gc.count[2] == collections + 1
+    assert gc.callbacks == callbacks
 
 
 @BOTH
