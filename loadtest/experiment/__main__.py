@@ -18,18 +18,22 @@ from typing import Any
 from loadtest.experiment import compare, run_load
 from loadtest.experiment.host import host_facts, versions
 from loadtest.experiment.options import parser
+from loadtest.experiment.overrides import check_run_ends, check_streams_outlive, lasting, scenario_from, settled_after_s
 from loadtest.experiment.processes import ChildFailedError
 from loadtest.experiment.report import write_report
 from loadtest.experiment.result import analyze
 from loadtest.experiment.rounds import arms_with_control
 from loadtest.experiment.rundir import RunDirectory, RunDirectoryError
-from loadtest.experiment.steps import progress, scenario_from
+from loadtest.experiment.steps import progress
 from loadtest.experiment.text import render_text
 from loadtest.experiment.topology import Pinning, Topology, pinning_of, usable_cpus
+from loadtest.experiment.warmup import asked_chunks_per_s
 from loadtest.scenario import Scenario, load_scenario, scenario_names
 from sim.core.settings import SettingError, describe
 
 __all__ = ["main"]
+
+MARGIN_S = 10.0  # of load after the last block
 
 EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_VOID = 0, 1, 2, 3
 
@@ -68,13 +72,17 @@ def _compare(options: argparse.Namespace) -> int:
         )
     if options.settle >= options.block:
         raise SettingError(f"--settle: {options.settle:g} s leave nothing of a block of {options.block:g} s")
+    options.warmup = max(options.warmup, settled_after_s(scenario))
+    lasts_s = options.warmup + options.duration + compare.LEAD_S
+    check_streams_outlive(scenario, lasts_s)
+    scenario = lasting(scenario, lasts_s + MARGIN_S)
     plan = {
         "arms": [dataclasses.asdict(arm) for arm in arms],
         "rounds_planned": rounds,
         "block_s": options.block,
         "settle_s": options.settle,
         "at_tok_s": options.at_rate,
-        "asked_chunks_per_s": compare.asked_chunks_per_s(scenario),
+        "asked_chunks_per_s": asked_chunks_per_s(scenario),
     }
     run, topology = _prepare(options, scenario, plan)
     first = run
@@ -85,19 +93,25 @@ def _compare(options: argparse.Namespace) -> int:
         options.out = str(first.path / f"start-{number + 2}")
         run, topology = _prepare(options, scenario, plan)
         progress(f"process start {number + 2} of {options.restarts + 1}")
-        asyncio.run(compare.measure(options, scenario, run, topology))
+        try:
+            asyncio.run(compare.measure(options, scenario, run, topology))
+        except ChildFailedError as error:
+            progress(f"error: process start {number + 2}: {error}")  # the first start's figures stand
+            break
     return _conclude(first.path, options.json)
 
 
 def _run(options: argparse.Namespace) -> int:
     scenario = scenario_from(options)
-    run, topology = _prepare(options, scenario, {"asked_chunks_per_s": compare.asked_chunks_per_s(scenario)})
+    check_run_ends(scenario)
+    run, topology = _prepare(options, scenario, {"asked_chunks_per_s": asked_chunks_per_s(scenario)})
     asyncio.run(run_load.drive(options, scenario, run, topology))
     return _conclude(run.path, options.json)
 
 
 def _up(options: argparse.Namespace) -> int:
-    scenario = scenario_from(options)
+    seeds = [] if options.seed is None else [f"{table}.seed={options.seed}" for table in ("ctx", "gen")]
+    scenario = load_scenario(options.scenario, [*options.overrides, *seeds])
     _, topology = _prepare(options, scenario, {})
     asyncio.run(run_load.stay_up(options, scenario, topology))
     return EXIT_DONE
@@ -107,7 +121,10 @@ def _report(options: argparse.Namespace) -> int:
     run_dir = Path(options.run_dir)
     if not (run_dir / "manifest.json").is_file():
         raise RunDirectoryError(f"RUN_DIR: {run_dir} holds no manifest.json, so it is not a run directory")
-    return _conclude(run_dir, options.json)
+    try:
+        return _conclude(run_dir, options.json)
+    except ValueError as error:
+        raise RunDirectoryError(f"RUN_DIR: {run_dir} cannot be read: {error}") from None
 
 
 def _scenarios(options: argparse.Namespace) -> int:
@@ -153,7 +170,9 @@ def _pinning_json(pinning: Pinning) -> dict[str, list[int]]:
 def _conclude(run_dir: Path, as_json: bool) -> int:
     """Fold the run directory into result.json and report.html, print it, and judge."""
     result = analyze(run_dir)
-    (run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+    partial = run_dir / ".result.json.partial"
+    partial.write_text(json.dumps(result, indent=1) + "\n")
+    partial.replace(run_dir / "result.json")
     report = write_report(run_dir, result)
     if as_json:
         print(json.dumps(result))

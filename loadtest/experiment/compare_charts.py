@@ -52,8 +52,8 @@ def differences_forest(differences: Sequence[Mapping[str, Any]], control: Mappin
         colour = MUTED if is_control else INK
         name = f"A/A: {row['a']} minus itself" if is_control else f"{row['a']} minus {row['b']}"
         data.append(lines([-value["mde"], value["mde"]], [y, y], "", colour=SOFT, width=14, hoverinfo="skip"))
-        ends += [-value["mde"], value["mde"], *value["ci999" if is_control else "ci95"]]
-        if is_control:
+        ends += [-value["mde"], value["mde"], *value["ci95"]]
+        if is_control and value["ci999"] is not None:
             data.append(lines(value["ci999"], [y, y], "99.9 %", colour=colour, width=1, hoverinfo="skip"))
         data.append(lines(value["ci95"], [y, y], "95 %", colour=colour, width=3, hoverinfo="skip"))
         text = f"{value['estimate']:+.2f} µs [{value['ci95'][0]:.2f}, {value['ci95'][1]:.2f}]"

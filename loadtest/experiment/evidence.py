@@ -12,8 +12,9 @@ import numpy as np
 
 from loadtest.experiment.blocks import Block
 from loadtest.experiment.client_figures import send_lateness_s
-from loadtest.experiment.facts import EqualityFacts, Facts, Mismatch, ProcessFacts, RoundFacts, StreamFacts
-from loadtest.experiment.process_figures import LOAD, Window, samples_by_process
+from loadtest.experiment.facts import EqualityFacts, EvidenceFacts, Facts, ProcessFacts, RoundFacts, StreamFacts
+from loadtest.experiment.process_figures import LOAD, Window, role_of, samples_by_process
+from loadtest.experiment.reconcile import Row, mismatches
 from loadtest.experiment.rounds import JudgedRounds
 from loadtest.experiment.run_files import RunFiles
 from loadtest.experiment.stats import Estimate, quantiles
@@ -31,31 +32,56 @@ def gather(
     window: Window | None,
     processes: Mapping[str, Mapping[str, Any]],
     client: Mapping[str, Any],
-    mismatches: Sequence[Mismatch],
+    rows: list[Row] | None,
     judged: JudgedRounds | None = None,
     rounds: RoundFacts | None = None,
     equality: EqualityFacts | None = None,
     other_starts: Mapping[str, str] | None = None,
 ) -> Facts:
-    """Everything the verdict looks at."""
+    """Everything the verdict looks at; ``rows`` are `reconcile`'s."""
     blocks = [] if judged is None else judged.blocks
     streams = client["streams"]
     return Facts(
-        kind=files.kind,
         interrupted=bool(files.manifest.get("interrupted")),
         failure=files.manifest.get("failure"),
+        evidence=_left(files, client["streams"], rows),
         processes=tuple(_process(name, figures, files, window, blocks) for name, figures in processes.items()),
         steal_share=_steal(blocks, processes),
         kernel_lag_share=_kernel_share(blocks, processes),
         streams=StreamFacts(
             started=streams["started"], failed=dict(streams["failed"]), aborted=streams.get("aborted", 0)
         ),
-        mismatches=tuple(mismatches),
+        mismatches=mismatches(rows),
         rounds=rounds,
         equality=equality,
         other_starts=dict(other_starts or {}),
         notes=tuple(files.manifest.get("notes", ())),
     )
+
+
+_SERVERS = ("orchestrator", "gen", "ctx")
+
+
+def _left(files: RunFiles, streams: Mapping[str, Any], rows: list[Row] | None) -> EvidenceFacts:
+    """What of the run's evidence is there; a server is known by any of its files, and every role has one."""
+    known = {*files.counters, *files.samples, *(files.counters_before or {})}
+    named = {role: sorted(name for name in known if role_of(name) == role) or [role] for role in _SERVERS}
+    servers = [name for role in _SERVERS for name in named[role]]
+    replies = next((row.counts for row in rows or () if row.what == "replies"), {})
+    return EvidenceFacts(
+        client=files.client is not None,
+        unsampled=tuple(name for name in servers if not files.samples.get(name, {}).get("samples")),
+        uncounted=tuple(name for name in servers if not files.counters.get(name)),
+        unreconciled=_unreconciled(rows),
+        ended=streams.get("ok", 0) + sum(streams["failed"].values()) + streams.get("aborted", 0),
+        servers_started=max((count for party, count in replies.items() if party != "client"), default=None),
+    )
+
+
+def _unreconciled(rows: list[Row] | None) -> str | None:
+    if rows is None:
+        return "counters_before.json is missing, so the equality gate's share of the servers' counters is not known"
+    return None if rows else "there are no counters of two parties to compare"
 
 
 def round_facts(
@@ -116,8 +142,9 @@ def _process(
     elif role == "ctx":
         lateness_s = _p99(counters.get("prefill"))
     elif role == LOAD:
-        # Only sends inside the measured time: a ramp that ran late is over before anything is measured.
-        late = send_lateness_s(files.streams, window.start_ns if window else 0)
+        # A ramp that ran late is over before the blocks are measured, if anything is sent during them.
+        late = send_lateness_s(files.streams, window.start_ns if window and blocks else 0)
+        late = late if late.size else send_lateness_s(files.streams)
         lateness_s = quantiles(late, [0.99])[0] if late.size else None
     by_block = role == "orchestrator" and bool(blocks)
     wall_ns = sum(block.wall_ns for block in blocks)

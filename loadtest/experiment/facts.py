@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from loadtest.experiment.stats import Estimate
 
-__all__ = ["EqualityFacts", "Facts", "Mismatch", "ProcessFacts", "RoundFacts", "StreamFacts"]
+__all__ = ["EqualityFacts", "EvidenceFacts", "Facts", "Mismatch", "ProcessFacts", "RoundFacts", "StreamFacts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class RoundFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EqualityFacts:
-    """The equality gate; ``state`` is equal, differs, error or not_run."""
+    """The equality gate; ``state`` is equal, differs or not_run."""
 
     state: str
     differing: Mapping[str, str] = field(default_factory=dict)
@@ -76,6 +76,24 @@ class StreamFacts:
     aborted: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceFacts:
+    """What a run should have left and did not; as it stands by default, nothing is missing."""
+
+    client: bool = True
+    """Whether the load wrote what it had counted."""
+    unsampled: tuple[str, ...] = ()
+    """Servers without per-second samples."""
+    uncounted: tuple[str, ...] = ()
+    """Servers without counters."""
+    unreconciled: str | None = None
+    """Why the parties' counters could not be held against one another."""
+    ended: int = 0
+    """Streams that came to an end at the client, however they ended."""
+    servers_started: int | None = None
+    """Replies that the servers began since the load began."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mismatch:
     """A figure that several parties count and should count alike: party -> its count, as the data flow."""
@@ -88,10 +106,10 @@ class Mismatch:
 class Facts:
     """Everything a verdict looks at."""
 
-    kind: str
     interrupted: bool = False
     failure: str | None = None
     """What ended the run before its time, such as a process that died."""
+    evidence: EvidenceFacts = field(default_factory=EvidenceFacts)
     processes: tuple[ProcessFacts, ...] = ()
     steal_share: float | None = None
     kernel_lag_share: float | None = None

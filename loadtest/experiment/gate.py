@@ -3,6 +3,7 @@
 Gen's own bytes are fetched first, by the gate playing the orchestrator (hand-off from ctx, then gen); each
 policy's relayed bytes are held against them.  How many events each policy changed is read from the
 orchestrator's own counters: 0 where the rewrite has moved elsewhere, and then the policy sits on a dead path.
+A policy that fails on a stream is the one that differs, whichever is active.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from typing import Any
 
 import aiohttp
 
-from loadtest.experiment.gate_cases import CASES, Case, compare_streams, cut_events, mask_identity
+from loadtest.experiment.gate_cases import (
+    CASES,
+    Case,
+    Difference,
+    Relayed,
+    compare_streams,
+    cut_events,
+    mask_identity,
+    outcomes,
+    policy_failure,
+)
 from loadtest.experiment.processes import ChildFailedError
 from loadtest.experiment.topology import Topology
 from sim.core.handoff import HandoffError, ctx_request, gen_request, read_ctx_answer
@@ -36,15 +47,6 @@ class _Reference:
     usage: Usage
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Relayed:
-    """A case under one policy: events relayed, events the reference changes, first difference if any."""
-
-    events: int
-    changes: int
-    difference: dict[str, Any] | None
-
-
 async def run_gate(topology: Topology, policies: Sequence[str], *, usage_by: str) -> dict[str, Any]:
     """Run every case under every policy; the content of ``equality.json``.
 
@@ -53,16 +55,17 @@ async def run_gate(topology: Topology, policies: Sequence[str], *, usage_by: str
     try:
         return await _run_cases(topology, policies, usage_by)
     except (aiohttp.ClientError, HandoffError, TimeoutError) as error:
-        raise ChildFailedError(f"equality gate: {error or type(error).__name__}") from error
+        raise ChildFailedError(f"equality gate: {str(error) or type(error).__name__}") from error
 
 
 async def _run_cases(topology: Topology, policies: Sequence[str], usage_by: str) -> dict[str, Any]:
     before = await topology.ops("orchestrator", "GET", "/admin/policy")
     async with _session_of(topology) as direct, aiohttp.ClientSession(timeout=_TIMEOUT) as session:
-        # All cases at once: a scenario's tokens may be a long time apart.
         references = await asyncio.gather(*(_reference(topology, direct, case, usage_by) for case in CASES))
-        results = {policy: await _try_policy(topology, session, policy, references) for policy in policies}
+        own_names = {policy: await _switch(topology, policy) for policy in policies}
+        played = {policy: await _play(topology, session, own_names, policy, references) for policy in policies}
     await topology.ops("orchestrator", "POST", "/admin/policy", {"policy": before["policy"]})
+    results = outcomes(own_names, played)
     return {
         "state": "equal" if all(result["state"] == "equal" for result in results.values()) else "differs",
         "requests": len(references),
@@ -71,7 +74,9 @@ async def _run_cases(topology: Topology, policies: Sequence[str], usage_by: str)
         "policies": results,
         "cases": [{"name": c.name, "endpoint": c.endpoint, "stream": c.stream, **c.script} for c in CASES],
         "dead_path": [
-            name for name, result in results.items() if not result["changed"] and not result["expected_changes"]
+            name
+            for name, result in results.items()
+            if result["state"] == "equal" and result["events"] and not result["changed"]
         ],
     }
 
@@ -79,7 +84,7 @@ async def _run_cases(topology: Topology, policies: Sequence[str], usage_by: str)
 def _session_of(topology: Topology) -> aiohttp.ClientSession:
     listen = topology.address("gen0", "listen")
     connector = aiohttp.UnixConnector(listen.removeprefix("unix:")) if listen.startswith("unix:") else None
-    return aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT)
+    return aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT, raise_for_status=True)
 
 
 async def _reference(topology: Topology, gen: aiohttp.ClientSession, case: Case, usage_by: str) -> _Reference:
@@ -87,7 +92,7 @@ async def _reference(topology: Topology, gen: aiohttp.ClientSession, case: Case,
     listen = topology.address("ctx0", "listen")
     connector = aiohttp.UnixConnector(listen.removeprefix("unix:")) if listen.startswith("unix:") else None
     async with (
-        aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT) as ctx,
+        aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT, raise_for_status=True) as ctx,
         ctx.post(_base(listen) + path, json=ctx_request(case.body(), 1)) as response,
     ):
         handoff = read_ctx_answer(await response.json())
@@ -103,42 +108,44 @@ def _base(listen: str) -> str:
     return "http://gate" if listen.startswith("unix:") else listen
 
 
-async def _try_policy(
-    topology: Topology, session: aiohttp.ClientSession, policy: str, references: Sequence[_Reference]
-) -> dict[str, Any]:
+async def _switch(topology: Topology, policy: str) -> str:
+    """Make ``policy`` the active one; its own name, which counters and errors go by, not by an alias."""
     switched = await topology.ops("orchestrator", "POST", "/admin/policy", {"policy": policy})
-    own_name = switched["policy"]  # counters go by the policy's own name, not by an alias
-    counters_before = await _counters(topology, own_name)
-    relayed = await asyncio.gather(*(_relayed(topology, session, reference) for reference in references))
-    expected_changes = sum(one.changes for one in relayed)
-    first = next((one.difference for one in relayed if one.difference), None)
-    counters = await _counters(topology, own_name)
-    changed = counters["changed"] - counters_before["changed"]
-    state = "equal" if first is None and changed == expected_changes else "differs"
-    if first is None and state == "differs":
-        first = {
-            "case": "all",
-            "event_index": 0,
-            "expected": f"{expected_changes} events changed",
-            "got": f"{changed} events changed",
-        }
-    return {
-        "state": state,
-        "events": sum(one.events for one in relayed),
-        "changed": changed,
-        "expected_changes": expected_changes,
-        "first_difference": first,
-    }
+    own_name: str = switched["policy"]
+    return own_name
 
 
-async def _relayed(topology: Topology, session: aiohttp.ClientSession, reference: _Reference) -> _Relayed:
+async def _play(
+    topology: Topology,
+    session: aiohttp.ClientSession,
+    own_names: Mapping[str, str],
+    policy: str,
+    references: Sequence[_Reference],
+) -> tuple[list[Relayed], int]:
+    """All cases, at once, under ``policy``; and how many events it says it changed."""
+    own_name = await _switch(topology, policy)
+    names = list(own_names.values())
+    before = await _counters(topology, own_name)
+    relayed = await asyncio.gather(*(_relayed(topology, session, reference, names) for reference in references))
+    after = await _counters(topology, own_name)
+    return relayed, after["changed"] - before["changed"]
+
+
+async def _relayed(
+    topology: Topology, session: aiohttp.ClientSession, reference: _Reference, policies: Sequence[str]
+) -> Relayed:
     case = reference.case
     async with session.post(topology.url + _PATHS[case.endpoint], json=case.body()) as response:
         if not case.stream:
-            return _Relayed(0, 0, _body_difference(case.name, reference, await response.json()))
+            return Relayed(0, 0, _body_difference(case.name, reference, await response.json()))
         events = mask_identity(cut_events(await response.read()))
         changes, difference = compare_streams(case.name, reference.events, events, reference.usage)
-        return _Relayed(len(events), changes, dataclasses.asdict(difference) if difference else None)
+        failure = policy_failure(events, policies)
+        if failure is None:
+            return Relayed(len(events), changes, difference)
+        failed, text = failure
+        complete = len(events) - 1
+        return Relayed(complete, changes, Difference(case.name, complete, "a complete stream", text), failed)
 
 
 async def _counters(topology: Topology, policy: str) -> dict[str, Any]:
@@ -147,9 +154,9 @@ async def _counters(topology: Topology, policy: str) -> dict[str, Any]:
     return counters
 
 
-def _body_difference(case: str, reference: _Reference, got: Mapping[str, Any]) -> dict[str, Any] | None:
+def _body_difference(case: str, reference: _Reference, got: Mapping[str, Any]) -> Difference | None:
     expected = dict(rewrite_body(reference.body, reference.usage))
     comparable = {**got, "id": expected.get("id"), "created": expected.get("created")}
     if comparable == expected:
         return None
-    return {"case": case, "event_index": 0, "expected": str(expected)[:600], "got": str(got)[:600]}
+    return Difference(case, 0, str(expected)[:600], str(got)[:600])

@@ -2,20 +2,32 @@
 
 A case is one client request whose complete stream is relayed under every policy and compared, event by event,
 with what gen wrote: events the rewrite leaves alone must be byte-identical, the others JSON-equal to the
-reference rewrite.  Streams differ only in the identity that gen gives each (id, created), which is masked.
+reference rewrite, every line that is not data and every line ending included.  Streams differ only in the
+identity that gen gives each (id, created), which is masked.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sim.core.sse import SseDecoder, data_of
+from sim.core.sse import SseDecoder, data_of, replace_data
 from sim.core.usage import Usage, rewrite_event
 
-__all__ = ["CASES", "Case", "Difference", "compare_streams", "cut_events", "mask_identity"]
+__all__ = [
+    "CASES",
+    "Case",
+    "Difference",
+    "Relayed",
+    "compare_streams",
+    "cut_events",
+    "mask_identity",
+    "outcomes",
+    "policy_failure",
+]
 
 MAX_EVENT_BYTES = 64 << 20
 
@@ -25,38 +37,40 @@ _TRICKY_TEXTS = (
     "\r\n", "data:", " ", "", "\u2028", "\u00e9\u6f22\U0001f600", "\x00", "null", '"usage":null',
 )  # fmt: skip
 _PLAIN_TOKENS = 12
+_LONG_TOKENS = 300  # some of a policy's faults take a while
+_ITL_MS = 2  # whatever the scenario's: the gate is about bytes, and is not to wait for them
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One request: endpoint, whether it is streamed and asks for usage, and the script of its answer."""
+    """One request: endpoint, whether it is streamed and asks for usage, its answer's length and script."""
 
     name: str
     endpoint: str = "chat"
     stream: bool = True
     include_usage: bool = True
     script: Mapping[str, Any] = field(default_factory=dict)
-    configured: bool = False
+    tokens: int = _PLAIN_TOKENS
 
     def body(self) -> dict[str, Any]:
         """The client's request body."""
         prompt = "The quick brown fox jumps over the lazy dog. " * 3
-        body: dict[str, Any] = {"model": "sim", "max_tokens": _PLAIN_TOKENS, "stream": self.stream}
+        body: dict[str, Any] = {"model": "sim", "max_tokens": self.tokens, "stream": self.stream}
         if self.endpoint == "chat":
             body["messages"] = [{"role": "user", "content": prompt}]
         else:
             body["prompt"] = prompt
         if self.stream:
             body["stream_options"] = {"include_usage": self.include_usage}
-        if self.script:
-            body["disagg_sim"] = dict(self.script)
+        body["disagg_sim"] = {"itl_ms": _ITL_MS, **self.script}
         return body
 
 
 CASES: tuple[Case, ...] = (
-    Case("as configured, chat", configured=True),
-    Case("as configured, completions", endpoint="completions", configured=True),
-    Case("as configured, usage not asked for", include_usage=False, configured=True),
+    Case("as configured, chat"),
+    Case("as configured, completions", endpoint="completions"),
+    Case("as configured, usage not asked for", include_usage=False),
+    Case("as configured, a long reply", tokens=_LONG_TOKENS),
     Case("tricky tokens", script={"texts": list(_TRICKY_TEXTS)}),
     Case("tricky tokens, completions", endpoint="completions", script={"texts": list(_TRICKY_TEXTS)}),
     Case("usage null on each chunk", script={"usage": "null", "texts": list(_TRICKY_TEXTS)}),
@@ -73,6 +87,11 @@ CASES: tuple[Case, ...] = (
     Case("usage and [DONE] apart", script={"glue_done": False}),
     Case("three tokens in a chunk", script={"tokens_per_chunk": 3}),
     Case("chunks of 4 KB", script={"chunk_bytes": 4096, "usage": "null"}),
+    Case("usage inside choices", script={"extras": "nested"}),
+    Case("usage inside choices, completions", endpoint="completions", script={"extras": "nested"}),
+    Case("usage inside choices and on each chunk", script={"extras": "nested", "usage": "continuous"}),
+    Case("comment, event and id lines", script={"extras": "sse"}),
+    Case("comment, event and id lines, CRLF", script={"extras": "sse", "newline": "crlf", "usage": "continuous"}),
     Case("not streamed, chat", stream=False),
     Case("not streamed, completions", endpoint="completions", stream=False),
 )
@@ -86,6 +105,19 @@ class Difference:
     event_index: int
     expected: str
     got: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """A case under one policy: events relayed, events the reference changes, first difference if any.
+
+    ``failed`` is the policy, active or not, whose failure ended the stream; the difference is then its error.
+    """
+
+    events: int
+    changes: int
+    difference: Difference | None
+    failed: str | None = None
 
 
 def cut_events(stream: bytes) -> list[bytes]:
@@ -105,10 +137,28 @@ def mask_identity(events: Sequence[bytes]) -> list[bytes]:
     try:
         body = json.loads(first)
         identity = json.dumps(body["id"]).encode()
-        created = b'"created":%d,' % body["created"]
+        created = re.compile(rb'("created"\s*:\s*)%d\b' % body["created"])
     except (ValueError, KeyError, TypeError):
         return list(events)
-    return [event.replace(identity, b'"ID"').replace(created, b'"created":0,') for event in events]
+    return [created.sub(rb"\g<1>0", event.replace(identity, b'"ID"')) for event in events]
+
+
+def policy_failure(events: Sequence[bytes], policies: Iterable[str]) -> tuple[str, str] | None:
+    """(which of ``policies`` failed, the error's text), or None: the orchestrator ends such a stream with an error.
+
+    It names the policy, which need not be the active one: a stream that opens gets a callable of every policy.
+    ``events`` may also be the one body of a refusal.
+    """
+    last = events[-1] if events else b""
+    payload = data_of(last)
+    try:
+        error = json.loads(last if payload is None else payload)["error"]
+        code, message = error["code"], str(error["message"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    if code != "policy_error":
+        return None
+    return next(((policy, message) for policy in policies if message.startswith(f"policy {policy!r} ")), None)
 
 
 def compare_streams(
@@ -126,15 +176,50 @@ def compare_streams(
         expected = rewrite_event(source, ctx)
         rewritten = expected is not source
         changes += rewritten
-        same = _json_equal(expected, got) if rewritten else expected == got
+        same = _equal_rewrite(expected, got) if rewritten else expected == got
         if not same and difference is None:
             difference = Difference(case, index, _shown(expected), _shown(got))
     return changes, difference
 
 
-def _json_equal(expected: bytes, got: bytes) -> bool:
+def outcomes(
+    own_names: Mapping[str, str], played: Mapping[str, tuple[Sequence[Relayed], int]]
+) -> dict[str, dict[str, Any]]:
+    """Each policy's entry in ``equality.json``: what it did itself, and what it broke while another was active.
+
+    ``own_names`` are the policies' names without aliases; ``played`` holds, by policy, its cases and how many
+    events it says it changed.
+    """
+    failures: dict[str, Difference] = {}
+    for one in (one for relayed, _ in played.values() for one in relayed):
+        if one.failed is not None and one.difference is not None:
+            failures.setdefault(one.failed, one.difference)
+    results = {}
+    for policy, (relayed, changed) in played.items():
+        own_name = own_names[policy]
+        own = [one for one in relayed if one.failed in (None, own_name)]
+        results[policy] = _outcome(own, changed, failures.get(own_name))
+    return results
+
+
+def _outcome(relayed: Sequence[Relayed], changed: int, failure: Difference | None) -> dict[str, Any]:
+    expected_changes = sum(one.changes for one in relayed)
+    first = failure or next((one.difference for one in relayed if one.difference), None)
+    if first is None and changed != expected_changes:
+        first = Difference("all", 0, f"{expected_changes} events changed", f"{changed} events changed")
+    return {
+        "state": "equal" if first is None else "differs",
+        "events": sum(one.events for one in relayed),
+        "changed": changed,
+        "expected_changes": expected_changes,
+        "first_difference": None if first is None else asdict(first),
+    }
+
+
+def _equal_rewrite(expected: bytes, got: bytes) -> bool:
+    """The same JSON in the same frame: all other lines, and line endings, byte for byte."""
     payload = data_of(got)
-    if payload is None:
+    if payload is None or replace_data(got, b"") != replace_data(expected, b""):
         return False
     try:
         return bool(json.loads(payload) == json.loads(data_of(expected) or b"null"))

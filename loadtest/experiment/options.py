@@ -64,6 +64,10 @@ def parser() -> argparse.ArgumentParser:
 
     up = verbs.add_parser("up", help="start the topology and stay up")
     _add_topology_options(up, scenario="smoke")
+    up.add_argument(
+        "--duration", type=_positive, default=None, metavar="S", help="end after S seconds (default: Ctrl-C)"
+    )
+    up.add_argument("--json", action="store_true", help="print the addresses as JSON")
 
     report = verbs.add_parser("report", help="rebuild result.json and report.html from a run directory")
     report.add_argument("run_dir", metavar="RUN_DIR")

@@ -91,7 +91,7 @@ def _too_slow(process: ProcessFacts) -> Iterator[Reason]:
         state = "void" if lateness_s > limits.LATENESS_VOID_S else "suspect"
         text = (
             f"{who} was late: {_PLANNED[role]} went out {duration(lateness_s)} after their time at p99 "
-            f"(limit {limits.LATENESS_SUSPECT_S * 1e3:g} ms)"
+            f"(limit {limits.LATENESS_SUSPECT_S * 1e3:g} ms; over the whole run)"
         )
         yield Reason(f"{role}_lateness", state, text, lateness_s)
     yield from graded(

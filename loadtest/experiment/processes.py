@@ -87,6 +87,8 @@ class ChildProcess:
     def failure(self) -> ChildFailedError:
         """The error that describes this child's end."""
         code = self.process.returncode
+        if code == 0:
+            return ChildFailedError(f"{self.name} ended before the run did")
         how = (
             f"was killed by {signal.Signals(-code).name}"
             if code is not None and code < 0
@@ -101,6 +103,11 @@ class ChildProcess:
         except OSError:
             lines = []
         return f"its last words ({self.log_path}):\n  " + "\n  ".join(lines or ["(none)"])
+
+    def kill(self) -> None:
+        """End it at once."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
 
     async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Ask it to end, wait, and kill it if it does not."""

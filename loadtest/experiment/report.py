@@ -30,9 +30,11 @@ _HERE = Path(__file__).parent
 
 
 def write_report(run_dir: Path, result: Mapping[str, Any]) -> Path:
-    """Write the report of the run in ``run_dir``; the file's path."""
+    """Write the report of the run in ``run_dir``, whole or not at all; the file's path."""
     path = run_dir / REPORT_NAME
-    path.write_text(render_report(RunFiles.read(run_dir), result))
+    partial = path.with_name(f".{REPORT_NAME}.partial")
+    partial.write_text(render_report(RunFiles.read(run_dir), result), encoding="utf-8")
+    partial.replace(path)
     return path
 
 
@@ -120,7 +122,10 @@ def _vitals(result: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _compare_words(files: RunFiles, result: Mapping[str, Any]) -> dict[str, Any]:
     differences, control = list(result["differences"]), result["control"]
     return {
-        "answers": [sentences.difference_sentence(d, result["at_tok_s"]) for d in differences],
+        "answers": [
+            _claim(sentences.difference_sentence(d, result["at_tok_s"]), d["cpu_us_per_chunk"], result)
+            for d in differences
+        ],
         "control_sentence": sentences.control_sentence(control),
         "rounds_sentence": sentences.rounds_sentence(result["rounds"]),
         "gate_sentence": sentences.gate_sentence(result["equality"]),
@@ -133,6 +138,11 @@ def _compare_words(files: RunFiles, result: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
+def _claim(sentence: str, figure: object, result: Mapping[str, Any]) -> str:
+    """A sentence with what the verdict thinks of it, if it states a figure."""
+    return sentence if figure is None else sentences.qualified(sentence, result["verdict"]["state"])
+
+
 def _run_words(result: Mapping[str, Any]) -> dict[str, Any]:
     client, relay = result["client"], result["orchestrator"]
     answers = [sentences.streams_sentence(client["streams"])]
@@ -142,10 +152,11 @@ def _run_words(result: Mapping[str, Any]) -> dict[str, Any]:
             f"send, 99 in 100 within {duration(client['ttft_s']['p99'])}."
         )
     if relay["cpu_us_per_chunk"]:
-        answers.append(
+        text = (
             f"The orchestrator spent {relay['cpu_us_per_chunk']:.1f} us of CPU per chunk, requests included, on "
             f"{relay['chunks']:,} chunks of {relay['requests']:,} requests."
         )
+        answers.append(sentences.qualified(text, result["verdict"]["state"]))
     return {"answers": answers, "looks": {}}
 
 

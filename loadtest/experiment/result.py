@@ -17,9 +17,9 @@ from loadtest.experiment.client_figures import client_figures
 from loadtest.experiment.evidence import equality_facts, gather, round_facts
 from loadtest.experiment.facts import Facts
 from loadtest.experiment.process_figures import measured_window, process_figures
-from loadtest.experiment.reconcile import mismatches, reconcile, reconciliation_json
+from loadtest.experiment.reconcile import reconcile, reconciliation_json
 from loadtest.experiment.rounds import Arm, JudgedRounds, RoundRules, judge_rounds
-from loadtest.experiment.run_files import FURTHER_STARTS, RunFiles
+from loadtest.experiment.run_files import FURTHER_STARTS, KINDS, RunFiles
 from loadtest.experiment.starts import across_starts
 from loadtest.experiment.stats import Estimate, paired_difference
 from loadtest.experiment.verdict import judge
@@ -30,9 +30,12 @@ __all__ = ["analyze", "arms_of", "judged_rounds"]
 def analyze(run_dir: Path) -> dict[str, Any]:
     """The result of the run in ``run_dir``.
 
-    FileNotFoundError without a manifest; ValueError for a file that is not what it should be.
+    FileNotFoundError without a manifest; ValueError for a file that is not what it should be, and for a directory
+    of a kind that measures nothing.
     """
     files = RunFiles.read(run_dir)
+    if files.kind not in KINDS:
+        raise ValueError(f"{run_dir} is of kind {files.kind}, which measures nothing: there is nothing to report")
     if files.kind == "compare":
         starts = sorted((path.parent for path in run_dir.glob(f"{FURTHER_STARTS}/manifest.json")), key=_start_number)
         return _compare(files, {path.name: analyze(path) for path in starts})
@@ -87,7 +90,7 @@ def _compare(files: RunFiles, further: Mapping[str, Mapping[str, Any]]) -> dict[
         window,
         processes,
         client,
-        mismatches(rows),
+        rows,
         judged,
         round_facts(files, judged, figures, control),
         equality,
@@ -119,7 +122,7 @@ def _run(files: RunFiles) -> dict[str, Any]:
     window = measured_window(files, ())
     processes, client = process_figures(files, window), client_figures(files)
     rows = reconcile(files)
-    facts = gather(files, window, processes, client, mismatches(rows))
+    facts = gather(files, window, processes, client, rows)
     seconds = None if window is None else (window.end_ns - window.start_ns) / 1e9
     return {
         "schema": "disagg-sim/run/1",
@@ -156,14 +159,15 @@ def _relay_figures(files: RunFiles, seconds: float | None) -> dict[str, Any]:
     """What the relay did over its whole life; CPU from its samples, so a run's first second is not in it."""
     counters = files.counters.get("orchestrator", {})
     chunks, events, reads = (counters.get(key) for key in ("chunks", "events", "reads"))
-    cpu_s = sum(sample["cpu_s"] for sample in files.samples.get("orchestrator", {}).get("samples", []))
+    samples = files.samples.get("orchestrator", {}).get("samples", [])
+    cpu_s = sum(sample["cpu_s"] for sample in samples) if samples else None
     return {
         "chunks": chunks,
         "events": events,
         "reads": reads,
         "requests": counters.get("requests"),
         "cpu_s": cpu_s,
-        "cpu_us_per_chunk": cpu_s * 1e6 / chunks if chunks else None,
+        "cpu_us_per_chunk": cpu_s * 1e6 / chunks if chunks and cpu_s is not None else None,
         "events_per_read": events / reads if events and reads else None,
         "chunks_per_s": chunks / seconds if chunks and seconds else None,
     }
@@ -180,8 +184,6 @@ def _withheld(files: RunFiles, arms: list[Arm], pair: tuple[str, str]) -> str | 
     gate = files.equality
     if gate is None:
         return "the equality gate did not run"
-    if gate["state"] == "error":
-        return "the equality gate could not finish"
     policy_of = {arm.name: arm.policy for arm in arms}
     for name in pair:
         outcome = gate["policies"].get(name) or gate["policies"].get(policy_of[name])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 
 from loadtest.experiment.load_process import start_load
 from loadtest.experiment.ports import free_ports
-from loadtest.experiment.processes import ChildFailedError, ChildProcess
+from loadtest.experiment.processes import ChildProcess
 from loadtest.experiment.rundir import RunDirectory
-from loadtest.experiment.steps import finish_load, keep_servers_records, progress, start_topology
+from loadtest.experiment.steps import finish_load, keep_servers_records, progress, recorded, start_topology
 from loadtest.experiment.topology import Topology
 from loadtest.experiment.watch import InterruptedRunError, Watch
 from loadtest.scenario import Scenario
@@ -23,38 +24,45 @@ async def drive(options: argparse.Namespace, scenario: Scenario, run: RunDirecto
     ChildFailedError if the load could not start; what fails later is recorded in the manifest.
     """
     watch = Watch()
-    load: ChildProcess | None = None
     try:
-        await start_topology(options, topology, watch, scenario, [scenario.orchestrator.policy])
-        load = await start_load(topology, scenario, free_ports(1)[0])
-        progress(f"load: {scenario.name}")
-        await watch.run(_until_done(scenario, load))
-    except InterruptedRunError:
-        run.save_manifest(interrupted=True)
-        progress("interrupted: keeping what was measured")
-    except ChildFailedError as failure:
-        run.save_manifest(failure=str(failure))
-        if load is None:
-            raise
-        progress(f"error: {failure}")
+        with recorded(run, watch):
+            await start_topology(options, topology, watch, scenario, [scenario.orchestrator.policy])
+            load = await start_load(topology, scenario, free_ports(1)[0])
+            progress(
+                f"load: {scenario.name}" + (f", {scenario.load.duration_s:g} s" if scenario.load.duration_s else "")
+            )
+            watch.load, watch.load_may_end = load, True
+            await watch.run(_until_done(scenario, load))
     finally:
         try:
-            if load is not None:
-                await finish_load(topology, load)
+            if watch.load is not None:
+                if run.manifest["interrupted"]:
+                    # Stop the sending first: requests that come while gen is drained would be cut at their first token.
+                    await watch.load.stop()
+                await finish_load(topology, watch.load)
             await keep_servers_records(topology, run)
         finally:
             await topology.stop()
 
 
 async def stay_up(options: argparse.Namespace, scenario: Scenario, topology: Topology) -> None:
-    """Start the topology, print its addresses, end on Ctrl-C.  ChildFailedError if a server dies."""
+    """Start the topology, print its addresses, end on Ctrl-C or after ``--duration``.
+
+    ChildFailedError if a server dies.
+    """
     watch = Watch()
     try:
         await start_topology(options, topology, watch, scenario, [])
-        for name in topology.servers:
-            listen, ops = topology.address(name, "listen"), topology.address(name)
-            print(f"{name:13} {listen:40} metrics {ops}/metrics", flush=True)
-        await watch.run(_forever())
+        addresses = {
+            name: {"listen": topology.address(name, "listen"), "ops": topology.address(name)}
+            for name in topology.servers
+        }
+        if options.json:
+            print(json.dumps(addresses), flush=True)
+        else:
+            for name, ports in addresses.items():
+                print(f"{name:13} {ports['listen']:40} metrics {ports['ops']}/metrics", flush=True)
+        await watch.run(_stay(options.duration))
     except InterruptedRunError:
         progress("stopping")
     finally:
@@ -71,5 +79,8 @@ async def _until_done(scenario: Scenario, load: ChildProcess) -> None:
         raise load.failure()
 
 
-async def _forever() -> None:
-    await asyncio.Event().wait()
+async def _stay(duration_s: float | None) -> None:
+    if duration_s is None:
+        await asyncio.Event().wait()
+    else:
+        await asyncio.sleep(duration_s)

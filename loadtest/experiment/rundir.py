@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,13 +27,16 @@ class RunDirectory:
     def create(cls, wanted: str | None, kind: str, manifest: Mapping[str, Any]) -> RunDirectory:
         """Make ``wanted`` (default: runs/KIND-TIME) and write the manifest.  RunDirectoryError if it is in use."""
         now = datetime.datetime.now().astimezone()
-        path = Path(wanted) if wanted else _unused(Path("runs") / f"{kind}-{now:%Y%m%d-%H%M%S}")
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                raise RunDirectoryError(f"--out: {path} is not empty; a run keeps its files apart")
+            if wanted:
+                path = Path(wanted)
+                path.mkdir(parents=True, exist_ok=True)
+                if any(path.iterdir()):
+                    raise RunDirectoryError(f"--out: {path} is not empty; a run keeps its files apart")
+            else:
+                path = _new_directory(Path("runs") / f"{kind}-{now:%Y%m%d-%H%M%S}")
         except OSError as error:
-            raise RunDirectoryError(f"--out: cannot use {path}: {error.strerror}") from None
+            raise RunDirectoryError(f"--out: cannot use {wanted or 'runs'}: {error.strerror}") from None
         head = {"schema": "disagg-sim/manifest/1", "kind": kind, "started": now.isoformat(timespec="seconds")}
         run = cls(path, {**head, **manifest})
         run.save_manifest()
@@ -57,10 +61,13 @@ class RunDirectory:
         partial.replace(self.path / name)
 
 
-def _unused(path: Path) -> Path:
-    """``path``, or ``path``-2, -3 ... when two runs start in the same second."""
-    candidate, number = path, 1
-    while candidate.exists():
-        number += 1
-        candidate = path.with_name(f"{path.name}-{number}")
-    return candidate
+def _new_directory(wanted: Path) -> Path:
+    """Make ``wanted``, or ``wanted``-2, -3 ... when several runs start in the same second."""
+    for number in itertools.count(1):
+        path = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError

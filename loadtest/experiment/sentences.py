@@ -9,6 +9,7 @@ __all__ = [
     "control_sentence",
     "difference_sentence",
     "gate_sentence",
+    "qualified",
     "rounds_sentence",
     "streams_sentence",
     "verdict_line",
@@ -26,13 +27,21 @@ def verdict_line(verdict: Mapping[str, Any]) -> str:
     return _HEADLINES[verdict["state"]]
 
 
+def qualified(sentence: str, state: str) -> str:
+    """A claim about speed, so said that nobody can quote it without what the verdict thinks of it."""
+    return f"{_QUALIFIERS.get(state, '')}{sentence}"
+
+
+_QUALIFIERS = {"void": "not to be used: ", "suspect": "read the reasons first: "}
+
+
 def difference_sentence(difference: Mapping[str, Any], at_tok_s: float) -> str:
     """One difference in plain words, with its interval or the reason why it is withheld."""
     a, b, figure = difference["a"], difference["b"], difference["cpu_us_per_chunk"]
     if figure is None:
         return f"No claim about {a} against {b}: {difference['withheld']}."
     if figure["ci95"] is None:
-        return f"{a} minus {b} is {figure['estimate']:+.2f} us in a single round: no interval, so no claim."
+        return f"{a} minus {b} is {figure['estimate']:+.2f} us: too few rounds for an interval, so no claim."
     low, high = figure["ci95"]
     if not difference["significant"]:
         return (
@@ -54,7 +63,10 @@ def control_sentence(control: Mapping[str, Any] | None) -> str:
         return "There is no A/A control to judge the harness by."
     figure = control["cpu_us_per_chunk"]
     if figure["ci999"] is None:
-        return "The A/A control has a single round, and no interval."
+        return (
+            f"A/A control: {control['a']} against itself differs by {figure['estimate']:+.2f} us; too few rounds for "
+            "an interval."
+        )
     low, high = figure["ci999"]
     held = "holds" if low <= 0 <= high else "leaves out"
     return (
@@ -73,8 +85,6 @@ def gate_sentence(equality: Mapping[str, Any]) -> str:
     """What the equality gate found."""
     if equality["state"] == "not_run":
         return "The equality gate did not run."
-    if equality["state"] == "error":
-        return "The equality gate could not finish."
     streams = f"{equality['streams']} complete streams"
     if equality["state"] == "equal":
         return f"Equality gate: over {streams} every policy gave the client the same events."

@@ -40,8 +40,12 @@ MDE_FACTOR = 2.8
 """1.96 + 0.84: an effect this many standard errors away is seen with 80 % power at 5 %."""
 RESAMPLES = 20_000
 """Leaves 20 resamples beyond the 99.9 % point."""
+LEAST_ROUNDS, CONTROL_LEAST_ROUNDS = 4, 5
+"""Below these an interval at LEVEL, and at CONTROL_LEVEL, is set by resamples of one value n times over."""
 FAR_OUT = 1e9
-"""Stands for an infinite t, so that an interval stays a pair of numbers."""
+"""Stands for an infinite t; an interval that reaches it is none."""
+NO_SPREAD = 1e-12
+"""Variance, of the squares, that is only what rounding left."""
 DRAWN_AT_ONCE = 2_000_000
 """Bounds the memory of a run of many rounds to some tens of MB."""
 LEAST_EIGENVALUE = 1e-4
@@ -54,7 +58,8 @@ FloatArray = NDArray[np.float64]
 class Estimate:
     """A mean over rounds; every field but ``rounds`` in the unit of the values.
 
-    ``ci95`` and ``ci999`` are None below two rounds, and so is ``mde``.
+    ``ci95`` is None below LEAST_ROUNDS rounds, ``ci999`` below CONTROL_LEAST_ROUNDS, and either where the resamples
+    have no bound at its level; ``standard_error`` and ``mde`` are None for a single round.
     """
 
     value: float
@@ -92,11 +97,17 @@ def mean_over_rounds(values: ArrayLike, rng: np.random.Generator, *, resamples: 
         return Estimate(mean, None, None, None, None, 1)
     standard_error = float(sample.std(ddof=1)) / math.sqrt(n)
     q95, q999 = _t_quantiles(sample - mean, rng, resamples)
+
+    def interval(quantile: float, least_rounds: int) -> tuple[float, float] | None:
+        if n < least_rounds or quantile >= FAR_OUT:
+            return None
+        return mean - quantile * standard_error, mean + quantile * standard_error
+
     return Estimate(
         value=mean,
         standard_error=standard_error,
-        ci95=(mean - q95 * standard_error, mean + q95 * standard_error),
-        ci999=(mean - q999 * standard_error, mean + q999 * standard_error),
+        ci95=interval(q95, LEAST_ROUNDS),
+        ci999=interval(q999, CONTROL_LEAST_ROUNDS),
         mde=MDE_FACTOR * standard_error,
         rounds=n,
     )
@@ -122,7 +133,8 @@ def _studentised(drawn: FloatArray) -> FloatArray:
     n = drawn.shape[1]
     totals = drawn.sum(axis=1)
     squares = np.einsum("ij,ij->i", drawn, drawn)
-    variances = np.maximum(squares - totals * totals / n, 0.0) / (n - 1)
+    spread = squares - totals * totals / n
+    variances = np.where(spread > NO_SPREAD * squares, spread, 0.0) / (n - 1)
     # A resample of one value n times over has no spread: infinitely far out, or (0 / 0) exactly at home.
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.abs(totals / n) / np.sqrt(variances / n)

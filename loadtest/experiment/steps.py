@@ -1,4 +1,4 @@
-"""Steps that every verb which starts servers shares: settings from options, waiting for streams, keeping results."""
+"""Steps that every verb which starts servers shares: start, wait for streams, end the load, keep records."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import argparse
 import asyncio
 import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from loadtest.experiment.processes import ChildFailedError, ChildProcess
 from loadtest.experiment.rundir import RunDirectory
 from loadtest.experiment.topology import Topology
-from loadtest.experiment.watch import Watch
-from loadtest.scenario import Scenario, load_scenario
+from loadtest.experiment.watch import InterruptedRunError, Watch
+from loadtest.scenario import Scenario
 
-__all__ = ["finish_load", "keep_servers_records", "progress", "scenario_from", "start_topology", "wait_for_streams"]
+__all__ = ["finish_load", "keep_servers_records", "progress", "recorded", "start_topology", "wait_for_streams"]
 
 DRAIN_TIMEOUT_S = 30.0
 DRAIN_EVERY_S = 1.0
@@ -28,23 +29,22 @@ def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def scenario_from(options: argparse.Namespace) -> Scenario:
-    """The scenario with every option that overrides one of its keys applied.  SettingError says what cannot be."""
-    overrides = list(options.overrides)
-    scenario = load_scenario(options.scenario, overrides)
-    extra: list[str] = []
-    if getattr(options, "streams", None):
-        extra.append(f"load.streams={options.streams}")
-    if getattr(options, "request_rate", None):
-        extra.append(f"load.request_rate={options.request_rate}")
-    if options.verb == "run" and options.duration:
-        extra.append(f"load.duration_s={options.duration}")
-    if options.seed is not None:
-        extra += [f"{table}.seed={options.seed}" for table in ("ctx", "gen", "load")]
-    if getattr(options, "rate", None):
-        streams = options.streams or scenario.load.streams
-        extra.append(f"gen.tok_s={options.rate / streams}")
-    return load_scenario(options.scenario, overrides + extra) if extra else scenario
+@contextlib.contextmanager
+def recorded(run: RunDirectory, watch: Watch) -> Iterator[None]:
+    """Ctrl-C, or the end of a child once the load has begun, ends the block and is recorded in the manifest.
+
+    ChildFailedError passes as long as no load has begun: then there is nothing to keep.
+    """
+    try:
+        yield
+    except InterruptedRunError:
+        run.save_manifest(interrupted=True)
+        progress("interrupted: keeping what was measured")
+    except ChildFailedError as failure:
+        run.save_manifest(failure=str(failure))
+        if watch.load is None or failure.usage_error:
+            raise
+        progress(f"error: {failure}")
 
 
 async def wait_for_streams(topology: Topology, wanted: int, within_s: float) -> None:

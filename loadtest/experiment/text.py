@@ -13,7 +13,7 @@ from loadtest.experiment.number_formats import duration
 __all__ = ["WIDTH", "render_text"]
 
 WIDTH = 100
-_NAME_WIDTH = 27
+_NAME_WIDTH = 20
 
 
 def render_text(result: Mapping[str, Any], report: Path | None) -> str:
@@ -33,20 +33,25 @@ def _verdict(verdict: Mapping[str, Any]) -> list[str]:
 
 
 def _compare(result: Mapping[str, Any]) -> list[str]:
-    at = result["at_tok_s"]
+    at, state = result["at_tok_s"], result["verdict"]["state"]
     rows = [[_short(name, _NAME_WIDTH), *_arm_row(arm)] for name, arm in result["arms"].items()]
     lines = [
         "",
-        *_table(["arm", "CPU us/chunk", "95 % interval", f"core at {at:,.0f}", "events/read", "lag p99"], rows),
+        *_table(
+            ["CPU by arm", "us/chunk", "95 % interval", "chunks/s", f"core at {at:,.0f}", "events/read", "lag p99"],
+            rows,
+        ),
     ]
     differences = [*result["differences"], *([result["control"]] if result["control"] else [])]
     rows = [[_pair(difference), *_difference_row(difference)] for difference in differences]
     lines += ["", *_table(["difference, CPU us/chunk", "a - b", "95 % interval", "mde", ""], rows), ""]
     for difference in result["differences"]:
-        lines += _wrapped(sentences.difference_sentence(difference, at))
+        sentence = sentences.difference_sentence(difference, at)
+        claims = difference["cpu_us_per_chunk"] is not None
+        lines += _wrapped(sentences.qualified(sentence, state) if claims else sentence)
     lines += _wrapped(sentences.control_sentence(result["control"]))
-    lines += _restarts(result["restarts"])
-    lines += _slopes(result["regression"])
+    lines += _restarts(result["restarts"], state)
+    lines += _slopes(result["regression"], state)
     lines += _wrapped(
         f"{sentences.rounds_sentence(result['rounds'])} {sentences.gate_sentence(result['equality'])} "
         f"{sentences.streams_sentence(result['client']['streams'])} {_counters(result)}"
@@ -56,11 +61,12 @@ def _compare(result: Mapping[str, Any]) -> list[str]:
 
 def _arm_row(arm: Mapping[str, Any]) -> list[str]:
     if arm["cpu_us_per_chunk"] is None:
-        return ["-"] * 5
+        return ["-"] * 6
     lag = arm["loop_lag_s"]
     return [
         f"{arm['cpu_us_per_chunk']['mean']:.2f}",
         _interval(arm["cpu_us_per_chunk"]["ci95"]),
+        f"{arm['chunks_per_s']:,.0f}",
         f"{arm['core_share_at_rate'] * 100:.1f} %",
         f"{arm['events_per_read']:.2f}",
         "-" if lag is None else duration(lag["p99"]),
@@ -72,7 +78,8 @@ def _difference_row(difference: Mapping[str, Any]) -> list[str]:
     if figure is None:
         return ["withheld", "-", "-", ""]
     control = difference["b"].startswith(f"{difference['a']}:")
-    mark = "A/A" if control else ("differs" if difference["significant"] else "")
+    differs = "differs" if difference["significant"] else ""
+    mark = "A/A" if control else ("too few rounds" if figure["ci95"] is None else differs)
     mde = "-" if figure["mde"] is None else f"{figure['mde']:.2f}"
     return [f"{figure['estimate']:+.2f}", _interval(figure["ci95"]), mde, mark]
 
@@ -81,7 +88,7 @@ def _pair(difference: Mapping[str, Any]) -> str:
     return f"{_short(difference['a'], 21)} - {_short(difference['b'], 21)}"
 
 
-def _restarts(restarts: Mapping[str, Any] | None) -> list[str]:
+def _restarts(restarts: Mapping[str, Any] | None, state: str) -> list[str]:
     if restarts is None:
         return []
     lines = []
@@ -91,11 +98,11 @@ def _restarts(restarts: Mapping[str, Any] | None) -> list[str]:
                 f"Over {restarts['starts']} process starts, {spread['a']} minus {spread['b']} is "
                 f"{spread['mean']:+.2f} us on average, from {spread['low']:+.2f} to {spread['high']:+.2f}."
             )
-            lines += _wrapped(text)
+            lines += _wrapped(sentences.qualified(text, state))
     return lines
 
 
-def _slopes(regression: Mapping[str, Any] | None) -> list[str]:
+def _slopes(regression: Mapping[str, Any] | None, state: str) -> list[str]:
     if regression is None:
         return []
     per_chunk = ", ".join(
@@ -103,10 +110,11 @@ def _slopes(regression: Mapping[str, Any] | None) -> list[str]:
         for name, slope in regression["cpu_us_per_chunk"].items()
     )
     request = regression["cpu_us_per_request"]
-    return _wrapped(
+    text = (
         f"Chunks and requests taken apart: us per chunk {per_chunk}; us per request {request['estimate']:.0f} "
         f"{_interval(request['ci95'], 0)}."
     )
+    return _wrapped(sentences.qualified(text, state))
 
 
 def _run(result: Mapping[str, Any]) -> list[str]:
@@ -126,13 +134,16 @@ def _run(result: Mapping[str, Any]) -> list[str]:
         ]
         for name, process in result["processes"].items()
     ]
-    lines += ["", *_table(["process", "CPU of a core", "run-queue wait", "lag p99"], rows), ""]
+    lines += ["", *_table(["process", "CPU of a core", "run-queue wait", "lag p99, whole run"], rows), ""]
     cost = relay["cpu_us_per_chunk"]
     if cost is not None:
-        lines += _wrapped(
-            f"The orchestrator relayed {relay['chunks']:,} chunks for {relay['requests']:,} requests at {cost:.1f} us "
-            f"of CPU per chunk, requests included; {relay['events_per_read']:.2f} events per read."
+        rate, per_read = relay["chunks_per_s"], relay["events_per_read"]
+        text = (
+            f"The orchestrator relayed {relay['chunks']:,} chunks for {relay['requests']:,} requests"
+            f"{'' if rate is None else f', {rate:,.0f} chunks/s on average,'} at {cost:.1f} us of CPU per chunk, "
+            f"requests included{'' if per_read is None else f'; {per_read:.2f} events per read'}."
         )
+        lines += _wrapped(sentences.qualified(text, result["verdict"]["state"]))
     lines += _wrapped(f"{sentences.streams_sentence(client['streams'])} {_counters(result)}")
     return lines
 

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +53,7 @@ class Topology:
     pinning: Pinning
     children: list[ChildProcess] = field(default_factory=list)
     _session: aiohttp.ClientSession | None = None
+    _socket_dir: tempfile.TemporaryDirectory[str] | None = None
 
     async def start(self, scenario: Scenario, policies: Sequence[str], *, unix_upstreams: bool = False) -> None:
         """Start ctx, gen and orchestrator and wait until the orchestrator has both; no policies: all built-in ones.
@@ -61,10 +63,11 @@ class Topology:
         self._session = aiohttp.ClientSession(timeout=_OPS_TIMEOUT)
         logs = self.run_dir / "logs"
         logs.mkdir(exist_ok=True)
-        ports = free_ports(4)
+        ports = free_ports(6)
         for index, (role, settings) in enumerate((("ctx", scenario.ctx), ("gen", scenario.gen))):
-            listen = f"unix:{logs.absolute()}/{role}0.sock" if unix_upstreams else f"127.0.0.1:{ports[index]}"
-            argv = [*_module(f"sim.{role}_server"), "--listen", listen, *_flags(settings)]
+            listen = f"unix:{self._sockets()}/{role}0.sock" if unix_upstreams else f"127.0.0.1:{ports[index]}"
+            argv = [*_module(f"sim.{role}_server"), "--listen", listen, "--ops", f"127.0.0.1:{ports[4 + index]}"]
+            argv += _flags(settings)
             self.children.append(await ChildProcess.start(f"{role}0", argv, logs / f"{role}0.log", self.pinning.others))
         argv = [*_module("sim.orchestrator"), "--listen", f"127.0.0.1:{ports[2]}", "--ops", f"127.0.0.1:{ports[3]}"]
         for child in self.children:
@@ -102,10 +105,14 @@ class Topology:
                 answer = await response.json()
                 if response.status >= 400:
                     message = answer.get("error", {}).get("message", answer)
-                    raise ChildFailedError(f"{name} refused {method} {path}: {message}", usage_error=True)
+                    raise ChildFailedError(
+                        f"{name} refused {method} {path}: {message}", usage_error=path == "/admin/policy"
+                    )
                 return answer
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise ChildFailedError(f"{name} did not answer {method} {path}: {error or type(error).__name__}") from error
+            raise ChildFailedError(
+                f"{name} did not answer {method} {path}: {str(error) or type(error).__name__}"
+            ) from error
 
     async def collect(self, path: str) -> dict[str, Any]:
         """GET ``path`` from every server that still answers, by name."""
@@ -146,6 +153,14 @@ class Topology:
             await child.stop()
         if self._session is not None:
             await self._session.close()
+        if self._socket_dir is not None:
+            self._socket_dir.cleanup()
+
+    def _sockets(self) -> str:
+        """A short path for Unix sockets: theirs may not exceed 107 bytes, a run directory's may."""
+        if self._socket_dir is None:
+            self._socket_dir = tempfile.TemporaryDirectory(prefix="disagg-sim-")
+        return self._socket_dir.name
 
 
 def _module(name: str) -> list[str]:

@@ -46,13 +46,35 @@ def _equality(facts: Facts) -> Iterator[Reason]:
         return
     if gate.state == "not_run":
         yield Reason("equality_not_run", "suspect", "the equality gate did not run: differences are withheld")
-    elif gate.state == "error":
-        yield Reason("equality_error", "void", "the equality gate could not finish: differences are withheld")
     else:
         state = "void" if gate.withheld == gate.differences else "suspect"
         for policy, first in gate.differing.items():
             text = f"the output of {policy} differs from the reference: no claim about its speed ({first})"
             yield Reason("equality_differs", state, text)
+
+
+def _missing(facts: Facts) -> Iterator[Reason]:
+    left, streams = facts.evidence, facts.streams
+    if not left.client:
+        text = "client.json is missing: the load ended before it wrote what it had counted, and what the client saw"
+        yield Reason("client_missing", "void", text)
+    elif streams is not None and not streams.started:
+        yield Reason("no_streams", "void", "no stream was started, so nothing was measured")
+    if left.unsampled:
+        text = f"no per-second samples of {', '.join(left.unsampled)}: CPU, waits and lag there are not known"
+        yield Reason("samples_missing", "suspect", text)
+    if left.uncounted:
+        text = f"no counters of {', '.join(left.uncounted)}: what was relayed or generated there is not known"
+        yield Reason("counters_missing", "suspect", text)
+    if left.unreconciled is not None:
+        text = f"counters could not be held against one another: {left.unreconciled}"
+        yield Reason("not_reconciled", "suspect", text)
+    if left.servers_started is not None and left.ended < left.servers_started:
+        text = f"only {left.ended:,} of the {left.servers_started:,} streams that the servers started have an outcome"
+        yield Reason("streams_without_end", "suspect", text, float(left.servers_started - left.ended))
+    if streams is not None and streams.aborted and not facts.interrupted:
+        text = f"{streams.aborted:,} streams were aborted before their end, though nobody interrupted the run"
+        yield Reason("streams_aborted", "suspect", text, float(streams.aborted))
 
 
 def _mismatches(facts: Facts) -> Iterator[Reason]:
@@ -94,9 +116,7 @@ def _control(facts: Facts) -> Iterator[Reason]:
     if rounds is None or rounds.used < 2:
         return
     control = rounds.control
-    if control is None:
-        yield Reason("no_control", "suspect", "there is no A/A control: nothing says how far the harness can be off")
-    elif control.ci999 is not None and not control.ci999[0] <= 0.0 <= control.ci999[1]:
+    if control is not None and control.ci999 is not None and not control.ci999[0] <= 0.0 <= control.ci999[1]:
         bias = abs(control.value) / rounds.control_mean_us if rounds.control_mean_us else 0.0
         text = (
             f"A/A control: the same policy against itself differs by {control.value:+.2f} us per chunk, 99.9 % "
@@ -136,7 +156,10 @@ def _batching(facts: Facts) -> Iterator[Reason]:
     )
     least_arm, least = min(rounds.events_per_read.items(), key=lambda x: x[1])
     if most / least - 1.0 > limits.BATCHING_BY_ARM_SUSPECT:
-        text = f"events per read differ by arm ({arm} {most:.2f}, {least_arm} {least:.2f}): the arms did unlike work"
+        text = (
+            f"events per read differ by arm ({arm} {most:.2f}, {least_arm} {least:.2f}) over all blocks, the void ones "
+            "too: the arms did unlike work"
+        )
         yield Reason("batching_by_arm", "suspect", text, most / least - 1.0)
 
 
@@ -201,6 +224,7 @@ def _notes(facts: Facts) -> Iterator[Reason]:
 
 RULES: tuple[Callable[[Facts], Iterator[Reason]], ...] = (
     _broken_off,
+    _missing,
     _equality,
     process_reasons,
     _steal,

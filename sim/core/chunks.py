@@ -20,6 +20,7 @@ __all__ = ["ChunkShape", "StreamWriter", "full_answer"]
 
 _NEWLINES = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 _USAGE_KEYS = {"plain": b',"usage":', "escaped": b',"us\\u0061ge":'}
+_NESTED = b',"usage":{"prompt_tokens":1}'
 FINISH_REASON = "length"
 
 
@@ -34,6 +35,7 @@ class ChunkShape:
     chunk_bytes: int
     newline: str
     tokens_per_chunk: int
+    extras: str
 
     @classmethod
     def from_settings(cls, settings: GenSettings) -> ChunkShape:
@@ -49,8 +51,8 @@ class StreamWriter:
     """
 
     __slots__ = (
-        "_closer", "_continuous", "_finish", "_head", "_include_usage", "_line", "_newline", "_pad", "_room",
-        "_shape", "_templates", "_texts", "_usage", "_usage_key", "_usage_tail",
+        "_choice_end", "_closer", "_continuous", "_finish", "_head", "_include_usage", "_line", "_newline", "_pad",
+        "_room", "_shape", "_templated", "_templates", "_texts", "_usage", "_usage_key", "_usage_tail",
     )  # fmt: skip
 
     def __init__(
@@ -79,9 +81,11 @@ class StreamWriter:
         opener = b'"choices":[{"index":0,"delta":{' if chat else b'"choices":[{"index":0,'
         self._head = opener + (b'"content":"' if chat else b'"text":"')
         self._closer = b'"}' if chat else b'"'
+        self._choice_end = _NESTED + b"}]" if shape.extras == "nested" else b"}]"
         self._finish = b',"finish_reason":null' if shape.dialect == "openai" else b""
         self._usage_key = _USAGE_KEYS[shape.usage_key]
         self._usage_tail = self._usage_key + b"null" if shape.usage == "null" else b""
+        self._templated = not self._continuous and texts is None and shape.extras != "sse"
         self._templates: dict[int, tuple[bytes, bytes]] = {}
         self._pad, self._room = b"", 0
         if shape.chunk_bytes:
@@ -95,7 +99,7 @@ class StreamWriter:
         content = b',"content":""' if self._shape.dialect == "openai" else b""
         # TensorRT-LLM's role event has a space before its line ending; parsers must take it.
         space = b" " if self._shape.dialect == "trtllm" else b""
-        delta = b',"choices":[{"index":0,"delta":{"role":"assistant"' + content + b"}" + self._finish + b"}]"
+        delta = b',"choices":[{"index":0,"delta":{"role":"assistant"' + content + b"}" + self._finish + self._choice_end
         return self._line + delta + self._tail(0) + b"}" + space + self._newline * 2
 
     def content_event(self, first_token: int, count: int, last: bool) -> bytes:
@@ -106,11 +110,12 @@ class StreamWriter:
             text = b" %d" % first_token
         else:
             text = "".join(map(token_text, range(first_token, first_token + count))).encode()
-        if last or self._continuous or self._texts is not None:
+        if last or not self._templated:
             finish = self._finish
             if last and self._shape.finish == "last":
                 finish = b',"finish_reason":"' + FINISH_REASON.encode() + b'"'
-            return self._content(text, finish, self._tail(first_token + count))
+            event = self._content(text, finish, self._tail(first_token + count))
+            return self._with_sse_lines(event, first_token) if self._shape.extras == "sse" else event
         # Events of one length of text differ in the text alone, padding included.
         template = self._templates.get(len(text))
         if template is None:
@@ -127,7 +132,7 @@ class StreamWriter:
         if self._shape.finish == "own":
             delta = b'"delta":{}' if self._closer.endswith(b"}") else b'"text":""'
             finish = b',"finish_reason":"' + FINISH_REASON.encode() + b'"'
-            choices = b',"choices":[{"index":0,' + delta + finish + b"}]"
+            choices = b',"choices":[{"index":0,' + delta + finish + self._choice_end
             events.append(self._line + choices + self._tail(completion_tokens) + b"}" + end)
         if self._include_usage:
             usage = self._usage_json(completion_tokens)
@@ -142,8 +147,14 @@ class StreamWriter:
             # The field OpenAI pads its own chunks with.
             pad = b',"obfuscation":"' + (self._pad[:room] if room > 0 else b"") + b'",'
         return b"".join(
-            (self._line, pad, self._head, text, self._closer, finish, b"}]", tail, b"}", self._newline, self._newline)
+            (self._line, pad, self._head, text, self._closer, finish, self._choice_end, tail, b"}", self._newline * 2)
         )
+
+    def _with_sse_lines(self, event: bytes, first_token: int) -> bytes:
+        """The event with lines that are no data around its own; before the first, a comment, an event by itself."""
+        end = self._newline
+        lined = b"event: message" + end + event[: -len(end)] + b"id: %d" % first_token + end * 2
+        return lined if first_token else b": ping" + end * 2 + lined
 
     def _tail(self, completion_tokens: int) -> bytes:
         if self._continuous:

@@ -19,7 +19,7 @@ DEFAULT_MAX_TOKENS = 128
 MAX_TOKENS_LIMIT = 10_000_000
 _SCRIPT_SETTINGS = (
     "usage", "usage_key", "finish", "dialect", "newline", "chunk_bytes", "tokens_per_chunk", "events_per_write",
-    "split_at", "glue_done", "apply_ctx_usage",
+    "split_at", "glue_done", "extras", "apply_ctx_usage", "itl_ms",
 )  # fmt: skip
 
 
@@ -37,7 +37,8 @@ class Script:
 
     ``texts`` are the reply's tokens; ``cached_tokens`` is what ctx's cache holds; ``prompt_tokens`` is what gen
     reports of the prompt, all of it cached, in place of the real count, so that a rewrite which corrects only one
-    of the two shows; the other keys override the gen server's settings of the same name for this stream.
+    of the two shows; the other keys override the gen server's settings of the same name for this reply.  A reply
+    with an ``itl_ms`` of its own is paced by itself, out of step with the others, whatever the server's ``tok_s``.
     """
 
     texts: tuple[str, ...] | None
@@ -48,7 +49,15 @@ class Script:
     def apply(self, settings: GenSettings) -> GenSettings:
         """The settings of this stream.  SettingError if an override is not allowed."""
         checked = from_mapping(GenSettings, self.overrides, "disagg_sim")
-        return dataclasses.replace(settings, **{name: getattr(checked, name) for name in self.overrides})
+        changes = {name: getattr(checked, name) for name in self.overrides}
+        if self.paces:
+            changes["tok_s"] = 0.0  # the other way of saying the same
+        return dataclasses.replace(settings, **changes)
+
+    @property
+    def paces(self) -> bool:
+        """Whether the reply has an inter-token latency of its own."""
+        return "itl_ms" in self.overrides
 
 
 @dataclass(frozen=True, slots=True)

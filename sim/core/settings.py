@@ -200,6 +200,12 @@ class GenSettings:
     split_at: int = setting(0, "cut each write in two at this offset, bytes (0: do not)", minimum=0, maximum=16 * MIB)
     glue_done: bool = setting(True, "write the usage event and [DONE] in one piece, as real servers do")
     newline: str = setting("lf", "line ending of the stream", choices=("lf", "crlf", "cr"))
+    extras: str = setting(
+        "none",
+        "for the equality gate, what relays must leave alone; nested: a usage object inside each choice; sse: event "
+        "and id lines on content events, before the first a comment event, which a relay's counts take for a chunk",
+        choices=("none", "sse", "nested"),
+    )
     apply_ctx_usage: bool = setting(True, "report the ctx_usage that came with the hand-off, if any did")
     seed: int = setting(1, "seed of the jitter", minimum=0)
 

@@ -45,7 +45,7 @@ def build(runtime: Runtime, settings: GenSettings) -> Service:
     return Service(
         data=data_app(server.complete, ready=lambda: True),
         counters=server.counters.to_json,
-        collectors=[GenCollector(server.counters, settings, lambda: len(server.pacer))],
+        collectors=[GenCollector(server.counters, settings, server.busy_slots)],
         ops_routes=[web.post("/admin/drain", server.drain)],
         stopping=server.stop,
         close=server.wheel.close,
@@ -72,6 +72,7 @@ class _GenServer:
         self._runtime = runtime
         self._settings = settings
         self._stopping = False
+        self._paced_apart = 0
         self._request_ids = itertools.count(1)
 
     async def complete(self, request: web.Request, endpoint: str) -> web.StreamResponse:
@@ -93,6 +94,10 @@ class _GenServer:
                 self.counters.refused[refused] += 1
         return await (self._stream(request, order) if order.client.stream else self._answer(order))
 
+    def busy_slots(self) -> int:
+        """Replies that hold a slot: those with a pace of their own as well."""
+        return len(self.pacer) + self._paced_apart
+
     async def drain(self, _request: web.Request) -> web.StreamResponse:
         """POST /admin/drain: every live reply ends with its next token."""
         return json_response({"streams": sum(reply.drain() for reply in self.counters.replies)})
@@ -112,7 +117,7 @@ class _GenServer:
                 "disaggregated_params must be an object with request_type generation_only", "disaggregated_params"
             )
         usage = ctx_usage_of(body)
-        if len(self.pacer) >= self._settings.slots:
+        if self.busy_slots() >= self._settings.slots:
             message = f"all {self._settings.slots} slots are busy"
             raise ApiError(429, message, kind="rate_limit_error", code="no_slot")
         settings, prompt_tokens = self._settings, client.prompt_tokens
@@ -179,7 +184,10 @@ class _GenServer:
         lives.started += 1
         self.counters.replies.add(reply)
         transfer_ns = round(transfer_s(order.settings, order.client.prompt_tokens) * 1e9)
-        self.pacer.join(reply, order.arrived_ns + transfer_ns)
+        apart = order.client.script is not None and order.client.script.paces
+        pacer = make_pacer(order.settings, self.wheel, self._runtime.clock) if apart else self.pacer
+        self._paced_apart += apart
+        pacer.join(reply, order.arrived_ns + transfer_ns)
         failed = False
         try:
             yield
@@ -189,7 +197,8 @@ class _GenServer:
             failed = True
             raise
         finally:
-            self.pacer.leave(reply)
+            pacer.leave(reply)
+            self._paced_apart -= apart
             self.counters.retire(reply)
             if reply.finished:
                 outcome = "drained" if reply.drained else "complete"

@@ -325,6 +325,36 @@ def test_only_content_events_are_padded():
     assert [len(event) == 250 for event in events] == [False, True, True, True, False, False, False]
 
 
+# --- extras: what relays must leave alone ---
+
+
+def test_sse_extras_are_a_comment_and_lines_around_each_content_events_data():
+    events = events_of(writer("completions", extras="sse", newline="crlf"), 2)
+
+    assert events == [
+        b": ping\r\n\r\nevent: message\r\n" + TEXT + b'"choices":[{"index":0,"text":" 0"}]}\r\nid: 0\r\n\r\n',
+        b"event: message\r\n"
+        + TEXT
+        + b'"choices":[{"index":0,"text":" 1","finish_reason":"length"}]}\r\nid: 1\r\n\r\n',
+        TEXT + b'"choices":[],"usage":' + USAGE_2 + b"}\r\n\r\n",
+        b"data: [DONE]\r\n\r\n",
+    ]
+
+
+def test_nested_extras_are_a_usage_object_inside_each_choice():
+    nested = b',"usage":{"prompt_tokens":1}}]}\n\n'
+    events = events_of(writer(extras="nested", finish="own"), 2)
+
+    assert events == [
+        CHAT + b'"choices":[{"index":0,"delta":{"role":"assistant"}' + nested.replace(b"\n\n", b" \n\n"),
+        CHAT + b'"choices":[{"index":0,"delta":{"content":" 0"}' + nested,
+        CHAT + b'"choices":[{"index":0,"delta":{"content":" 1"}' + nested,
+        CHAT + b'"choices":[{"index":0,"delta":{},"finish_reason":"length"' + nested,
+        CHAT + b'"choices":[],"usage":' + USAGE_2 + b"}\n\n",
+        b"data: [DONE]\n\n",
+    ]
+
+
 # --- settings to shape ---
 
 
@@ -337,6 +367,7 @@ def test_the_shape_is_the_settings_part_by_the_same_names():
         chunk_bytes=9,
         newline="cr",
         tokens_per_chunk=3,
+        extras="sse",
     )
     assert ChunkShape.from_settings(settings) == ChunkShape(
         dialect="openai",
@@ -346,6 +377,7 @@ def test_the_shape_is_the_settings_part_by_the_same_names():
         chunk_bytes=9,
         newline="cr",
         tokens_per_chunk=3,
+        extras="sse",
     )
 
 

@@ -71,6 +71,19 @@ def test_every_difference_and_the_control_has_a_row_with_its_interval(tmp_path: 
     assert trace(forest, "99.9 %")["x"] == result["control"]["cpu_us_per_chunk"]["ci999"]
 
 
+def test_four_rounds_draw_a_control_without_its_99_9_interval_on_an_axis_scaled_by_the_95_one(tmp_path: Path) -> None:
+    result = analyze(write(compare_run(rounds=4), tmp_path / "four"))
+    forest = compare_charts.differences_forest(result["differences"], result["control"])
+
+    assert forest is not None
+    assert "99.9 %" not in [t["name"] for t in forest["data"]]
+    rows = [d["cpu_us_per_chunk"] for d in (*result["differences"], result["control"])]
+    ends = [end for row in rows for end in (*row["ci95"], row["mde"], -row["mde"])]
+    assert forest["layout"]["xaxis"]["range"] == span(ends)
+    three = analyze(write(compare_run(rounds=3), tmp_path / "three"))
+    assert compare_charts.differences_forest(three["differences"], three["control"]) is None
+
+
 def test_paired_differences_are_drawn_round_by_round_with_void_ones_crossed(tmp_path: Path) -> None:
     files = compare_run(rounds=10)
     files["blocks.jsonl"][3]["chunks"] //= 2

@@ -8,7 +8,15 @@ from pathlib import Path
 from loadtest.experiment import rounds, stats, thresholds
 
 PAGE = Path(__file__).parents[2] / "docs" / "measurement.md"
-STATISTICS = ("LEVEL", "CONTROL_LEVEL", "MDE_FACTOR", "RESAMPLES", "LEAST_EIGENVALUE")
+STATISTICS = (
+    "LEVEL",
+    "CONTROL_LEVEL",
+    "MDE_FACTOR",
+    "RESAMPLES",
+    "LEAST_ROUNDS",
+    "CONTROL_LEAST_ROUNDS",
+    "LEAST_EIGENVALUE",
+)
 ROUNDS = ("RATE_TOLERANCE", "LEAST_BLOCK_SHARE")
 
 

@@ -247,6 +247,14 @@ def test_a_script_overrides_the_settings_it_names_and_no_other():
     assert script.apply(settings) == dataclasses.replace(settings, usage="null", newline="cr", tokens_per_chunk=4)
 
 
+def test_a_scripts_own_interval_takes_the_place_of_either_way_to_say_it():
+    script = read(disagg_sim={"itl_ms": 2}).script
+    assert script.paces
+    assert script.apply(GenSettings(tok_s=20)) == GenSettings(itl_ms=2)
+    assert script.apply(GenSettings(itl_ms=50)) == GenSettings(itl_ms=2)
+    assert not read(disagg_sim={"usage": "null"}).script.paces
+
+
 def test_a_script_may_set_a_setting_back_to_its_default():
     script = read(disagg_sim={"usage": "final", "chunk_bytes": 0}).script
     assert script.apply(GenSettings(usage="null", chunk_bytes=250)) == GenSettings()

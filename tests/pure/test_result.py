@@ -181,17 +181,6 @@ def test_without_the_gate_every_difference_is_withheld(tmp_path: Path) -> None:
     assert "equality_not_run" in codes(result)
 
 
-def test_a_gate_that_could_not_finish_withholds_every_difference(tmp_path: Path) -> None:
-    files = compare_run()
-    files["equality.json"] = {"state": "error"}
-
-    result = folded(tmp_path, files)
-
-    assert result["differences"][0]["withheld"] == "the equality gate could not finish"
-    assert result["verdict"]["state"] == "void"
-    assert "equality_error" in codes(result)
-
-
 def test_a_stall_of_the_load_counts_by_its_length(tmp_path: Path) -> None:
     """Stopped for 8 of 60 s, Locust leaves one sample of 8 s, not eight."""
     files = compare_run()
@@ -298,14 +287,44 @@ def test_a_load_run_has_its_own_schema_and_the_same_checks(tmp_path: Path) -> No
 
 
 def test_only_what_was_measured_counts_for_a_process(tmp_path: Path) -> None:
-    """The ramp's CPU, lag and lateness are over before the first block."""
+    """The ramp's CPU and lag are over before the first block."""
     files = compare_run()
     for sample in files["client.json"]["health"][:8]:
         sample.update({"cpu_s": 1.0, "lag_max_s": 0.4, "run_queue_wait_s": 0.9})
-    for stream in files["streams.jsonl"]:
-        stream["sent_ns"] = stream["planned_ns"] + 900_000_000
 
     assert folded(tmp_path, files)["verdict"] == {"state": "valid", "reasons": []}
+
+
+def test_late_sends_of_the_ramp_are_found_where_nothing_is_sent_later(tmp_path: Path) -> None:
+    """The seed scenario sends every stream before the first block."""
+    files = compare_run()
+    for stream in files["streams.jsonl"][:20]:
+        stream["sent_ns"] = stream["planned_ns"] + 5_000_000_000
+
+    [reason] = folded(tmp_path, files)["verdict"]["reasons"]
+
+    assert (reason["code"], reason["state"], reason["figure"]) == ("load_lateness", "void", 5.0)
+    assert "requests went out 5.00 s after their time at p99" in reason["text"]
+
+
+def test_late_sends_of_the_ramp_do_not_count_where_others_follow_in_the_blocks(tmp_path: Path) -> None:
+    files = compare_run()
+    streams = files["streams.jsonl"]
+    for stream in streams[:500]:
+        stream["sent_ns"] = stream["planned_ns"] + 900_000_000
+    for stream in streams[500:]:
+        for stamp in ("planned_ns", "sent_ns"):
+            stream[stamp] += 12_000_000_000
+
+    assert "load_lateness" not in codes(folded(tmp_path, files))
+
+
+def test_every_send_of_a_load_run_counts_the_first_one_too(tmp_path: Path) -> None:
+    files = load_run()
+    for stream in files["streams.jsonl"]:
+        stream["sent_ns"] += 5_000_000_000
+
+    assert "load_lateness" in codes(folded(tmp_path, files))
 
 
 @pytest.mark.parametrize(
@@ -417,3 +436,146 @@ def test_a_start_without_an_estimate_leaves_the_others_spread() -> None:
 def test_a_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         analyze(tmp_path)
+
+
+@pytest.mark.parametrize("make", [compare_run, load_run])
+def test_a_load_that_died_before_it_wrote_what_it_counted_makes_the_run_void(tmp_path: Path, make: Any) -> None:
+    files = make()
+    del files["client.json"]
+
+    result = folded(tmp_path, files)
+
+    assert result["verdict"]["state"] == "void"
+    assert result["verdict"]["reasons"][0]["code"] == "client_missing"
+
+
+@pytest.mark.parametrize("make", [compare_run, load_run])
+def test_a_run_of_which_no_stream_was_started_is_void(tmp_path: Path, make: Any) -> None:
+    files = make()
+    files["streams.jsonl"] = []
+    files["client.json"]["streams"] = {"planned": 10, "started": 0, "ok": 0, "failed": {}, "aborted": 0}
+
+    reasons = {r["code"]: r["state"] for r in folded(tmp_path, files)["verdict"]["reasons"]}
+
+    assert reasons["no_streams"] == "void"
+
+
+def test_what_the_servers_did_not_leave_is_named(tmp_path: Path) -> None:
+    files = load_run()
+    files["samples.json"] = {"gen0": files["samples.json"]["gen0"], "ctx0": {"samples": []}}
+    del files["counters.json"]["ctx0"]
+
+    result = folded(tmp_path, files)
+
+    texts = {reason["code"]: reason["text"] for reason in result["verdict"]["reasons"]}
+    assert result["verdict"]["state"] == "suspect"
+    assert texts["samples_missing"].startswith("no per-second samples of orchestrator, ctx0:")
+    assert texts["counters_missing"].startswith("no counters of ctx0:")
+    assert set(texts) == {"samples_missing", "counters_missing"}
+    assert (result["orchestrator"]["cpu_s"], result["orchestrator"]["cpu_us_per_chunk"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "words"),
+    [
+        (compare_run, "counters_before.json", "counters_before.json is missing"),
+        (load_run, "counters.json", "there are no counters of two parties"),
+    ],
+)
+def test_counters_that_can_not_be_compared_make_a_run_suspect(tmp_path: Path, make: Any, name: str, words: str) -> None:
+    files = make()
+    del files[name]
+
+    result = folded(tmp_path, files)
+
+    assert result["reconciliation"]["state"] == "unknown"
+    reason = next(r for r in result["verdict"]["reasons"] if r["code"] == "not_reconciled")
+    assert reason["state"] == "suspect"
+    assert words in reason["text"]
+
+
+def test_streams_that_the_servers_began_and_nobody_saw_end_are_counted(tmp_path: Path) -> None:
+    files = compare_run()
+    files["client.json"]["streams"]["ok"] -= 3
+
+    [reason] = folded(tmp_path, files)["verdict"]["reasons"]
+
+    assert (reason["code"], reason["state"], reason["figure"]) == ("streams_without_end", "suspect", 3.0)
+    assert "only 997 of the 1,000 streams" in reason["text"]
+
+
+def test_aborted_streams_make_a_run_suspect_that_nobody_interrupted(tmp_path: Path) -> None:
+    files = compare_run()
+    files["client.json"]["streams"].update({"ok": STREAMS - 5, "aborted": 5})
+
+    assert codes(folded(tmp_path, files)) == {"streams_aborted"}
+
+
+def test_a_directory_that_measured_nothing_is_refused_by_its_kind(tmp_path: Path) -> None:
+    manifest = {"kind": "up", "scenario": {"name": "seed"}}
+
+    with pytest.raises(ValueError, match="is of kind up, which measures nothing"):
+        folded(tmp_path, {"manifest.json": manifest})
+
+
+@pytest.mark.parametrize("used", [1, 2, 3, 4, 5])
+def test_few_rounds_leave_an_interval_that_is_null_and_not_one_of_a_million(tmp_path: Path, used: int) -> None:
+    result = folded(tmp_path, compare_run(rounds=used))
+
+    for difference in (*result["differences"], result["control"]):
+        figure = difference["cpu_us_per_chunk"]
+        assert set(figure) == {"estimate", "ci95", "ci999", "mde", "standard_error"}
+        assert (figure["ci95"] is None, figure["ci999"] is None) == (used < 4, used < 5)
+        assert (figure["mde"] is None, figure["standard_error"] is None) == (used < 2, used < 2)
+        assert (difference["core_share_at_rate"]["ci95"] is None) == (used < 4)
+        assert all(abs(bound) < 1e6 for bound in (*(figure["ci95"] or ()), *(figure["ci999"] or ())))
+    assert {arm["cpu_us_per_chunk"]["ci95"] is None for arm in result["arms"].values()} == {used < 4}
+
+
+BAD_FILES = [
+    ("manifest.json", '{"kind": "compare", ', "manifest.json is not JSON: "),
+    ("manifest.json", "[1]", "manifest.json does not hold a JSON object"),
+    ("manifest.json", '{"seed": 1}', "manifest.json lacks kind"),
+    ("manifest.json", '{"kind": "run", "seed": 1}', "manifest.json lacks command, started, scenario, versions, host"),
+    (
+        "blocks.jsonl",
+        '{"round": 0, "arm": "a"}\n{"round"\n',
+        "blocks.jsonl, line 2, is not JSON: Expecting ':' delimiter at column 9",
+    ),
+    ("blocks.jsonl", '{"round": 0}\n', "blocks.jsonl, line 1, lacks arm"),
+    ("streams.jsonl", "7\n", "streams.jsonl, line 1, does not hold a JSON object"),
+    ("samples.json", "", "samples.json is not JSON: "),
+    ("counters.json", "\udcff", "counters.json is not JSON: "),
+    ("client.json", "{}", "client.json lacks streams"),
+    ("equality.json", '{"state": "equal"}', "equality.json lacks streams, policies, dead_path"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "words"), BAD_FILES)
+def test_a_file_that_is_not_what_it_should_be_is_named(tmp_path: Path, name: str, text: str, words: str) -> None:
+    path = write(compare_run(rounds=1), tmp_path / "run")
+    (path / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+
+    with pytest.raises(ValueError, match=words) as caught:
+        analyze(path)
+
+    assert str(path / name) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("arms", []),
+        ("arms", [{"name": "a"}]),
+        ("rounds_planned", "30"),
+        ("scenario", {}),
+        ("notes", "one"),
+        ("seed", None),
+    ],
+)
+def test_a_manifest_whose_key_holds_something_else_is_refused_by_the_key(tmp_path: Path, key: str, value: Any) -> None:
+    files = compare_run(rounds=1)
+    files["manifest.json"][key] = value
+
+    with pytest.raises(ValueError, match=f"holds something else than it should under {key}$"):
+        folded(tmp_path, files)

@@ -60,12 +60,16 @@ def test_a_withheld_difference_says_why() -> None:
     assert sentences.difference_sentence(found, 1.0) == "No claim about filter-off against filter-on: no round counts."
 
 
-def test_a_single_round_makes_no_claim() -> None:
+def test_too_few_rounds_make_no_claim() -> None:
     found = difference(1.0, 0.0, 2.0, 0.1)
     found["cpu_us_per_chunk"].update({"ci95": None, "ci999": None, "mde": None})
 
-    assert "no interval, so no claim" in sentences.difference_sentence(found, 1.0)
-    assert "single round" in sentences.control_sentence(found)
+    assert sentences.difference_sentence(found, 1.0) == (
+        "filter-off minus filter-on is +1.00 us: too few rounds for an interval, so no claim."
+    )
+    assert sentences.control_sentence(found) == (
+        "A/A control: filter-off against itself differs by +1.00 us; too few rounds for an interval."
+    )
 
 
 def test_the_control_says_whether_it_holds_zero() -> None:
@@ -135,3 +139,73 @@ def test_restarts_are_told_as_a_range(tmp_path: Path) -> None:
     write(compare_run(seed=2), path / "start-2")
 
     assert "Over 2 process starts, filter-off minus filter-on is" in " ".join(render_text(analyze(path), None).split())
+
+
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("waiting", "state", "lead"),
+    [(0.004, "VALID", ""), (0.2, "SUSPECT", "read the reasons first: "), (0.4, "VOID", "not to be used: ")],
+)
+def test_a_claim_of_a_run_in_doubt_is_qualified(tmp_path: Path, waiting: float, state: str, lead: str) -> None:
+    files = compare_run()
+    for block in files["blocks.jsonl"]:
+        block["run_queue_wait_ns"] = round(waiting * block["wall_ns"])
+    path = write(files, tmp_path / "run")
+    write(compare_run(seed=2), path / "start-2")
+
+    text = render_text(analyze(path), None)
+
+    assert text.startswith(f"VERDICT: {state}")
+    assert f"\n{lead}filter-off costs " in text
+    assert f"\n{lead}Over 2 process starts" in text
+
+
+def test_a_load_run_in_doubt_qualifies_its_cost_and_tells_its_rate(tmp_path: Path) -> None:
+    files = load_run()
+    files["client.json"]["streams"].update({"ok": 380, "failed": {"cut": 20}})
+
+    text = text_of(tmp_path, files)
+
+    assert "\nnot to be used: The orchestrator relayed 40,000 chunks for 400 requests, " in text
+    assert "chunks/s on average, at" in unwrapped(text)
+
+
+def test_the_measured_rate_stands_beside_each_arm(tmp_path: Path) -> None:
+    files = compare_run(rounds=8)
+    for block in files["blocks.jsonl"]:
+        block["chunks"] = round(block["chunks"] * 0.98)
+
+    lines = text_of(tmp_path, files).splitlines()
+
+    head = next(i for i, line in enumerate(lines) if line.startswith("CPU by arm"))
+    assert "chunks/s" in lines[head]
+    assert all(" 15,092 " in line for line in lines[head + 1 : head + 4])
+
+
+def test_too_few_rounds_are_told_in_table_and_words(tmp_path: Path) -> None:
+    text = text_of(tmp_path, compare_run(rounds=2))
+
+    row = next(line for line in text.splitlines() if line.startswith("filter-off - filter-on"))
+    assert row.split()[4] == "-"
+    assert row.endswith("too few rounds")
+    assert "us: too few rounds for an interval, so no claim." in unwrapped(text)
+
+
+NOTE = "stepped down from 1,000 to 700 streams (10,780 tok/s): this machine relayed 91 % of the asked rate"
+
+
+def test_a_note_of_the_run_is_told_in_full_and_changes_no_verdict(tmp_path: Path) -> None:
+    files = compare_run()
+    files["manifest.json"]["notes"] = [NOTE, "a second one"]
+
+    text = text_of(tmp_path, files)
+
+    assert text.startswith("VERDICT: VALID - this run can be believed\n  note    stepped down from 1,000")
+    assert f"note {NOTE} note a second one" in unwrapped(text)
+
+
+def test_lag_over_the_whole_run_is_labelled_so(tmp_path: Path) -> None:
+    assert "lag p99, whole run" in text_of(tmp_path, load_run())

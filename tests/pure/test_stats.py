@@ -191,3 +191,25 @@ def test_quantiles_are_observed_values() -> None:
     assert stats.quantiles([1.0, 2.0, 3.0, 4.0], [0.5, 0.99, 0.0]) == [2.0, 4.0, 1.0]
     with pytest.raises(ValueError, match="no value"):
         stats.quantiles([], [0.5])
+
+
+@pytest.mark.parametrize("rounds", range(1, 9))
+def test_an_interval_is_none_where_rounds_are_too_few_for_one(rounds: int) -> None:
+    values = np.random.default_rng(20).normal(5.0, 1.0, 8)[:rounds]
+
+    estimate = stats.mean_over_rounds(values, np.random.default_rng(21))
+
+    assert (estimate.ci95 is None) == (rounds < 4)
+    assert (estimate.ci999 is None) == (rounds < 5)
+    assert (estimate.mde is None) == (rounds < 2)
+    for low, high in filter(None, (estimate.ci95, estimate.ci999)):
+        assert high - low < 200
+    assert estimate.significant == (rounds >= 4)
+
+
+def test_an_interval_is_none_where_residuals_are_alike_and_resamples_have_no_spread() -> None:
+    """0.1, 0.3, 0.1, 0.3: one resample in eight draws one residual only, whatever rounding makes of its spread."""
+    estimate = stats.mean_over_rounds([0.1, 0.3, 0.1, 0.3], np.random.default_rng(1))
+
+    assert (estimate.ci95, estimate.ci999) == (None, None)
+    assert estimate.mde == pytest.approx(2.8 * 0.11547 / 2, rel=1e-4)

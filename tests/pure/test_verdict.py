@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from loadtest.experiment.facts import EqualityFacts, Facts, Mismatch, ProcessFacts, RoundFacts, StreamFacts
+from loadtest.experiment.facts import (
+    EqualityFacts,
+    EvidenceFacts,
+    Facts,
+    Mismatch,
+    ProcessFacts,
+    RoundFacts,
+    StreamFacts,
+)
 from loadtest.experiment.stats import Estimate
 from loadtest.experiment.verdict import judge
 
@@ -23,7 +31,6 @@ LOAD = ProcessFacts(
     name="load", role="load", cpu_share=0.3, run_queue_wait_share=0.03, late_second_share=0.0, lateness_p99_s=0.002
 )
 QUIET = Facts(
-    kind="compare",
     processes=(ORCHESTRATOR, GEN, CTX, LOAD),
     steal_share=0.0006,
     kernel_lag_share=0.05,
@@ -74,7 +81,38 @@ def test_a_quiet_run_is_valid_and_has_no_reasons() -> None:
     assert verdict.reasons == ()
 
 
+def with_evidence(**changes: Any) -> Facts:
+    return with_facts(evidence=EvidenceFacts(**changes))
+
+
 CASES = [
+    (with_evidence(client=False), "client_missing", "void", "client.json is missing: the load ended before it wrote"),
+    (with_facts(streams=StreamFacts(started=0, failed={})), "no_streams", "void", "no stream was started"),
+    (
+        with_evidence(unsampled=("orchestrator", "gen0")),
+        "samples_missing",
+        "suspect",
+        "no per-second samples of orchestrator, gen0",
+    ),
+    (with_evidence(uncounted=("gen0",)), "counters_missing", "suspect", "no counters of gen0"),
+    (
+        with_evidence(unreconciled="counters_before.json is missing"),
+        "not_reconciled",
+        "suspect",
+        "could not be held against one another: counters_before.json is missing",
+    ),
+    (
+        with_evidence(ended=990, servers_started=1000),
+        "streams_without_end",
+        "suspect",
+        "only 990 of the 1,000 streams that the servers started have an outcome",
+    ),
+    (
+        with_facts(streams=StreamFacts(started=1000, failed={}, aborted=12)),
+        "streams_aborted",
+        "suspect",
+        "12 streams were aborted before their end, though nobody interrupted the run",
+    ),
     (
         with_process("orchestrator", run_queue_wait_share=0.051),
         "orchestrator_cpu_starvation",
@@ -186,7 +224,6 @@ CASES = [
         "A/A control: the same policy against itself differs by +0.50 us",
     ),
     (with_rounds(control=control(1.0, 0.1, 1.9)), "control_excludes_zero", "void", "the harness favours an arm"),
-    (with_rounds(control=None), "no_control", "suspect", "there is no A/A control"),
     (
         with_rounds(events_per_read={"off": 1.2, "on": 1.19}),
         "batching",
@@ -198,7 +235,7 @@ CASES = [
         with_rounds(events_per_read={"off": 1.06, "on": 1.0}),
         "batching_by_arm",
         "suspect",
-        "events per read differ by arm (off 1.06, on 1.00)",
+        "events per read differ by arm (off 1.06, on 1.00) over all blocks, the void ones too",
     ),
     (with_rounds(void_by_arm={"off": 6, "on": 1}), "void_imbalance", "suspect", "6 blocks of off, 1 of on"),
     (with_rounds(spin_drift=0.3), "spin_drift", "suspect", "the machine's own speed moved by 30 %"),
@@ -213,7 +250,6 @@ CASES = [
     (with_facts(failure="gen0 was killed by SIGKILL"), "process_failed", "void", "gen0 was killed by SIGKILL"),
     (with_facts(other_starts={"start-2": "void"}), "other_start", "suspect", "start-2, is void"),
     (with_gate(state="not_run"), "equality_not_run", "suspect", "the equality gate did not run"),
-    (with_gate(state="error"), "equality_error", "void", "could not finish"),
     (
         with_gate(state="differs", differing={"on": "case escaped, event 3"}, withheld=1),
         "equality_differs",
@@ -262,6 +298,9 @@ def test_a_note_is_told_and_changes_no_verdict(facts: Facts, words: str) -> None
 
 
 LIMITS_NOT_PASSED = [
+    with_evidence(ended=1000, servers_started=1000),
+    with_rounds(control=None),
+    with_rounds(control=Estimate(9.0, 1.0, None, None, 2.8, 39)),
     with_process("orchestrator", run_queue_wait_share=0.05, loop_cpu_share=0.92),
     with_process("gen0", delivered_share=0.986, lateness_p99_s=0.02, cpu_share=0.8),
     with_process("gen0", delivered_share=1.02),
@@ -279,6 +318,12 @@ LIMITS_NOT_PASSED = [
 @pytest.mark.parametrize("facts", LIMITS_NOT_PASSED)
 def test_a_limit_reached_but_not_passed_is_no_reason(facts: Facts) -> None:
     assert judge(facts).reasons == ()
+
+
+def test_streams_aborted_by_an_interruption_are_no_reason_of_their_own() -> None:
+    facts = with_facts(streams=StreamFacts(started=10, failed={}, aborted=4), interrupted=True)
+
+    assert [reason.code for reason in judge(facts).reasons] == ["interrupted"]
 
 
 def test_reasons_stand_by_weight_void_first() -> None:

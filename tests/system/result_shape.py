@@ -15,18 +15,20 @@ def assert_compare_shape(result: dict[str, Any]) -> None:
         assert arm["policy"], name
         figure = arm["cpu_us_per_chunk"]
         if used == 0:  # a busy machine may void every round; then nothing is claimed
-            assert figure["mean"] is None, name
+            assert figure is None, name
             continue
         assert arm["chunks"] > 0
         assert figure["mean"] > 0
-        assert figure["ci95"] is None if used == 1 else figure["ci95"][0] <= figure["mean"] <= figure["ci95"][1]
+        if figure["ci95"] is not None:  # too few rounds give none
+            assert figure["ci95"][0] <= figure["mean"] <= figure["ci95"][1]
         assert 0 < arm["core_share_at_rate"] < 10
         assert arm["events_per_read"] > 0
         assert arm["loop_lag_s"]["p50"] <= arm["loop_lag_s"]["p99"] <= arm["loop_lag_s"]["max"]
         assert 0 <= arm["run_queue_wait_share"] <= 1
     for difference in [*result["differences"], result["control"]]:
         figure = difference["cpu_us_per_chunk"]
-        if used < 2:
+        if figure is None or figure["ci95"] is None:
+            assert used < 4
             assert not difference["significant"]
             continue
         low, high = figure["ci95"]
@@ -39,7 +41,7 @@ def assert_compare_shape(result: dict[str, Any]) -> None:
     rounds = result["rounds"]
     assert rounds["planned"] == rounds["used"] + sum(rounds["void"].values())
     client = result["client"]
-    for key in ("ttft_s", "itl_s", "e2e_s"):
+    for key in ("ttft_s", "itl_s", "e2e_s") if client["streams"]["ok"] else ():
         assert client[key]["p50"] <= client[key]["p99"]
     streams = client["streams"]
     assert streams["started"] == streams["ok"] + sum(streams["failed"].values()) + streams.get("aborted", 0)

@@ -206,3 +206,50 @@ def test_a_name_from_the_command_line_cannot_write_into_the_page(browser: Browse
     assert opened.complaints == []
     assert name in opened.page.locator("main").inner_text().replace("\xa0", " ")
     opened.page.close()
+
+
+def main_text(opened: Opened) -> str:
+    text: str = opened.page.locator("main").inner_text()
+    return text.replace("\xa0", " ")
+
+
+def test_a_note_stands_in_the_verdict_and_a_claim_in_doubt_is_qualified(browser: Browser, tmp_path: Path) -> None:
+    note = "stepped down from 1,000 to 700 streams (10,780 tok/s): this machine relayed 91 % of the asked rate"
+    files = doubted()
+    files["manifest.json"]["notes"] = [note]
+    opened = Opened(browser, report_of(tmp_path, files))
+    text = main_text(opened)
+
+    assert note in opened.page.locator("#verdict li").last.inner_text().replace("\xa0", " ")
+    assert "read the reasons first: filter-off costs" in text
+    assert "these are over the whole run, ramp included" in text
+    assert "All of it is over the whole run" in text
+    opened.page.close()
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 4])
+def test_a_run_of_few_rounds_says_so_instead_of_an_interval(browser: Browser, tmp_path: Path, rounds: int) -> None:
+    opened = Opened(browser, report_of(tmp_path, compare_run(rounds=rounds)))
+    text = main_text(opened)
+
+    assert "too few rounds for an interval" in text  # of 4 rounds, the A/A's 99.9 % one
+    assert ("not to be used: filter-off minus filter-on is" in text) == (rounds < 4)
+    assert opened.complaints == []
+    opened.page.close()
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(load_run(requests=3), tmp_path / "run")
+    result = analyze(path)
+    report = write_report(path, result)
+    before = report.read_text()
+    monkeypatch.setattr("pathlib.Path.replace", _no_space)
+
+    with pytest.raises(OSError, match="no space"):
+        write_report(path, {**result, "measured_s": 1.0})
+
+    assert report.read_text() == before
+
+
+def _no_space(*_: object) -> None:
+    raise OSError("no space")

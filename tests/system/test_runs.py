@@ -170,6 +170,35 @@ def test_further_process_starts_show_their_spread(tmp_path: Path) -> None:
     assert read(tmp_path / "run" / "start-2", "client.json")["streams"]["ok"] == 40
 
 
+def test_a_load_that_the_box_cannot_hold_is_stepped_down_and_the_run_says_so(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    too_much = ("--set", "streams=60", "--set", "tok_s=2000", "--set", "output_tokens=10000000", "--set", "ramp_s=0.5")
+    arguments = (
+        "compare",
+        *too_much,
+        "--warmup",
+        "1",
+        "--block",
+        "0.3",
+        "--duration",
+        "2",
+        "--json",
+        "--out",
+        str(out),
+    )
+    code, stdout, err = run_command(*arguments, timeout_s=150)
+
+    assert code in (0, 3), err
+    manifest = read(out, "manifest.json")
+    streams = manifest["scenario"]["load"]["streams"]
+    assert streams in (42, 29, 20, 14)
+    assert manifest["asked_chunks_per_s"] == pytest.approx(streams * 2000)
+    assert manifest["notes"][0].startswith("stepped down from 60 to 42 streams: this machine relayed ")
+    assert "stepped down from 60 to 42 streams" in err
+    texts = [reason["text"] for reason in json.loads(stdout)["verdict"]["reasons"]]
+    assert any("stepped down from 60 to 42 streams" in text for text in texts)
+
+
 def test_two_runs_at_once_do_not_meet(tmp_path: Path) -> None:
     arguments = ["run", "smoke", "--duration", "2", "--json", "--out"]
     processes = [start(*arguments, str(tmp_path / name)) for name in ("one", "two")]

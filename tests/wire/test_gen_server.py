@@ -199,6 +199,41 @@ async def test_a_request_can_bring_its_own_script():
     assert bodies(answer.chunks)[-1]["usage"]["completion_tokens"] == 2
 
 
+@pytest.mark.parametrize("emission", ["paced", "lockstep"])
+@on_uvloop
+async def test_a_reply_with_an_interval_of_its_own_does_not_wait_for_the_servers(emission):
+    """At the server's interval, two tokens would take ten minutes."""
+    async with gen_server(emission=emission, itl_ms=600_000) as gen:
+        answer = await gen.ask({**CHAT, "disagg_sim": {"itl_ms": 1}})
+
+        assert texts(answer.chunks) == [" 0", " 1", " 2"]
+        assert gen.counters["pacing"]["asked_interval_s"] == pytest.approx(0.001)
+
+
+@on_uvloop
+async def test_a_reply_with_an_interval_of_its_own_holds_a_slot():
+    async with gen_server(slots=1) as gen:
+        client = await gen.client()
+        await client.send({**ENDLESS, "disagg_sim": {"itl_ms": 50}})
+        await until(lambda: gen.counters["pacing"]["tokens_due"] > 0)
+        assert (await gen.ask(CHAT)).status == 429
+        client.close()
+        await until(lambda: gen.counters["streams"]["live"] == 0)
+
+        assert (await gen.ask({**CHAT, "disagg_sim": {"itl_ms": 1}})).status == 200
+
+
+@on_uvloop
+async def test_a_comment_shares_the_first_tokens_write_and_is_no_event_of_gens():
+    async with gen_server() as gen:
+        answer = await gen.ask({**CHAT, "disagg_sim": {"extras": "sse"}})
+
+        assert answer.chunks[1].startswith(b": ping\n\nevent: message\ndata: {")
+        counters = gen.counters
+        assert (counters["chunks"], counters["events"]) == (3, 6)
+        assert counters["bytes"] == sum(map(len, answer.chunks))
+
+
 @pytest.mark.parametrize("newline", ["lf", "crlf", "cr"])
 @on_uvloop
 async def test_cut_writes_hold_the_same_bytes(newline):

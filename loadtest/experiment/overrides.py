@@ -1,0 +1,100 @@
+"""From options to a scenario: which of its keys each option sets, and which options it has no use for."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from loadtest.scenario import Scenario, load_scenario
+from loadtest.workload import PRESETS
+from sim.core.latency import step_s
+from sim.core.settings import SettingError
+
+__all__ = ["check_run_ends", "check_streams_outlive", "lasting", "scenario_from", "settled_after_s"]
+
+LONGEST_UNASKED_S = 900.0
+MARGIN_S = 30.0
+
+
+def scenario_from(options: argparse.Namespace) -> Scenario:
+    """The scenario with every option that overrides one of its keys applied.  SettingError says what cannot be."""
+    scenario = load_scenario(options.scenario, options.overrides)
+    extra = [*_rate_overrides(options, scenario)]
+    if options.verb == "run" and options.duration:
+        extra.append(f"load.duration_s={options.duration}")
+    if options.seed is not None:
+        extra += [f"{table}.seed={options.seed}" for table in ("ctx", "gen", "load")]
+    if not extra:
+        return scenario
+    try:
+        return load_scenario(options.scenario, [*options.overrides, *extra])
+    except SettingError as error:
+        # What the user gave was an option, not --set.
+        raise SettingError(
+            str(error).replace("--set", "--rate, --streams, --request-rate, --duration or --seed")
+        ) from None
+
+
+def _rate_overrides(options: argparse.Namespace, scenario: Scenario) -> list[str]:
+    load = scenario.load
+    staggered = load.arrivals == "staggered"
+    if options.streams and not staggered:
+        raise SettingError(f"--streams: {scenario.name} has {load.arrivals} arrivals; give --request-rate")
+    if options.request_rate and load.arrivals not in ("constant", "poisson"):
+        raise SettingError(
+            f"--request-rate: {scenario.name} has {load.arrivals} arrivals; it is for constant or poisson"
+        )
+    extra = [f"load.streams={options.streams}"] if options.streams else []
+    if options.request_rate:
+        extra.append(f"load.request_rate={options.request_rate}")
+    if options.rate and load.arrivals == "trace":
+        raise SettingError("--rate: a trace has its own; --set speed=N replays it faster or slower")
+    if options.rate and staggered:
+        extra.append(f"gen.tok_s={options.rate / (options.streams or load.streams)}")
+    elif options.rate:
+        if options.request_rate:
+            raise SettingError("--rate: contradicts --request-rate; give one of the two")
+        reply_tokens = load.output_tokens if load.lengths == "fixed" else PRESETS[load.lengths][1].mean_tokens
+        extra.append(f"load.request_rate={options.rate / reply_tokens}")
+    return extra
+
+
+def settled_after_s(scenario: Scenario) -> float:
+    """When as many streams end as begin, seconds after the first: after one stream's life; 0 for staggered ones."""
+    load = scenario.load
+    if load.arrivals == "staggered":
+        return 0.0
+    reply_tokens = load.output_tokens if load.lengths == "fixed" else PRESETS[load.lengths][1].mean_tokens
+    return reply_tokens * step_s(scenario.gen, 0.0)
+
+
+def _stream_s(scenario: Scenario) -> float:
+    """How long one stream of a fixed length lasts, seconds."""
+    return scenario.load.output_tokens * step_s(scenario.gen, 0.0)
+
+
+def check_streams_outlive(scenario: Scenario, needed_s: float) -> None:
+    """SettingError if staggered streams end before blocks that begin after the ramp are over."""
+    lasts_s = _stream_s(scenario) - scenario.load.ramp_s
+    if scenario.load.arrivals == "staggered" and lasts_s < needed_s + MARGIN_S:
+        raise SettingError(
+            f"load.output_tokens: streams of {scenario.load.output_tokens} tokens last {_stream_s(scenario):.0f} s and "
+            f"would end before the blocks do; at least {needed_s + MARGIN_S + scenario.load.ramp_s:.0f} s are needed"
+        )
+
+
+def lasting(scenario: Scenario, seconds: float) -> Scenario:
+    """The scenario with requests due for ``seconds`` (constant and Poisson), so that no block sees their end."""
+    if scenario.load.arrivals not in ("constant", "poisson"):
+        return scenario
+    load = dataclasses.replace(scenario.load, duration_s=seconds, limit=0)
+    return dataclasses.replace(scenario, load=load)
+
+
+def check_run_ends(scenario: Scenario) -> None:
+    """SettingError for a run that would go on for hours although nobody said so."""
+    load = scenario.load
+    if load.arrivals == "staggered" and not load.duration_s and _stream_s(scenario) > LONGEST_UNASKED_S:
+        raise SettingError(
+            f"--duration: the streams of {scenario.name} last {_stream_s(scenario) / 3600:.1f} h; say how long to run"
+        )
