@@ -23,7 +23,7 @@ from loadtest.experiment.processes import ChildFailedError
 from loadtest.experiment.report import write_report
 from loadtest.experiment.result import analyze
 from loadtest.experiment.rounds import arms_with_control
-from loadtest.experiment.rundir import RunDirectory, RunDirectoryError
+from loadtest.experiment.rundir import RunDirectory, RunDirectoryError, write_whole
 from loadtest.experiment.steps import progress
 from loadtest.experiment.text import render_text
 from loadtest.experiment.topology import Pinning, Topology, pinning_of, usable_cpus
@@ -170,9 +170,7 @@ def _pinning_json(pinning: Pinning) -> dict[str, list[int]]:
 def _conclude(run_dir: Path, as_json: bool) -> int:
     """Fold the run directory into result.json and report.html, print it, and judge."""
     result = analyze(run_dir)
-    partial = run_dir / ".result.json.partial"
-    partial.write_text(json.dumps(result, indent=1) + "\n")
-    partial.replace(run_dir / "result.json")
+    write_whole(run_dir / "result.json", json.dumps(result, indent=1) + "\n")
     report = write_report(run_dir, result)
     if as_json:
         print(json.dumps(result))

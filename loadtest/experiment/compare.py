@@ -40,7 +40,6 @@ async def measure(options: argparse.Namespace, scenario: Scenario, run: RunDirec
     try:
         with recorded(run, watch):
             await start_topology(options, topology, watch, scenario, options.policies)
-            await watch.run(_refuse_twins(topology, options.policies))
             gate = await watch.run(run_gate(topology, options.policies, usage_by=scenario.orchestrator.usage_by))
             run.write_json("equality.json", gate)
             count = len(options.policies)
@@ -56,18 +55,6 @@ async def measure(options: argparse.Namespace, scenario: Scenario, run: RunDirec
             await _keep(run, topology, watch.load)
         finally:
             await topology.stop()
-
-
-async def _refuse_twins(topology: Topology, policies: list[str]) -> None:
-    """ChildFailedError if two names stand for one policy: the A/A arm does that already."""
-    before = await topology.ops("orchestrator", "GET", "/admin/policy")
-    own_names: dict[str, str] = {}
-    for policy in policies:
-        switched = await topology.ops("orchestrator", "POST", "/admin/policy", {"policy": policy})
-        twin = own_names.setdefault(switched["policy"], policy)
-        if twin != policy:
-            raise ChildFailedError(f"{twin} and {policy} are one policy; the A/A arm comes by itself", usage_error=True)
-    await topology.ops("orchestrator", "POST", "/admin/policy", {"policy": before["policy"]})
 
 
 async def _run_blocks(options: argparse.Namespace, run: RunDirectory, topology: Topology, watch: Watch) -> None:

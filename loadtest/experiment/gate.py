@@ -60,9 +60,13 @@ async def run_gate(topology: Topology, policies: Sequence[str], *, usage_by: str
 
 async def _run_cases(topology: Topology, policies: Sequence[str], usage_by: str) -> dict[str, Any]:
     before = await topology.ops("orchestrator", "GET", "/admin/policy")
-    async with _session_of(topology) as direct, aiohttp.ClientSession(timeout=_TIMEOUT) as session:
-        references = await asyncio.gather(*(_reference(topology, direct, case, usage_by) for case in CASES))
-        own_names = {policy: await _switch(topology, policy) for policy in policies}
+    own_names = await _own_names(topology, policies)
+    async with (
+        _direct(topology, "ctx0") as ctx,
+        _direct(topology, "gen0") as gen,
+        aiohttp.ClientSession(timeout=_TIMEOUT) as session,
+    ):
+        references = await asyncio.gather(*(_reference(ctx, gen, case, usage_by) for case in CASES))
         played = {policy: await _play(topology, session, own_names, policy, references) for policy in policies}
     await topology.ops("orchestrator", "POST", "/admin/policy", {"policy": before["policy"]})
     results = outcomes(own_names, played)
@@ -81,31 +85,38 @@ async def _run_cases(topology: Topology, policies: Sequence[str], usage_by: str)
     }
 
 
-def _session_of(topology: Topology) -> aiohttp.ClientSession:
-    listen = topology.address("gen0", "listen")
-    connector = aiohttp.UnixConnector(listen.removeprefix("unix:")) if listen.startswith("unix:") else None
-    return aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT, raise_for_status=True)
+def _direct(topology: Topology, name: str) -> aiohttp.ClientSession:
+    """A session to a fake itself, past the orchestrator; paths are relative to it."""
+    listen = topology.address(name, "listen")
+    if listen.startswith("unix:"):
+        connector, base = aiohttp.UnixConnector(listen.removeprefix("unix:")), "http://gate"
+    else:
+        connector, base = None, listen
+    return aiohttp.ClientSession(base, connector=connector, timeout=_TIMEOUT, raise_for_status=True)
 
 
-async def _reference(topology: Topology, gen: aiohttp.ClientSession, case: Case, usage_by: str) -> _Reference:
+async def _reference(ctx: aiohttp.ClientSession, gen: aiohttp.ClientSession, case: Case, usage_by: str) -> _Reference:
     path = _PATHS[case.endpoint]
-    listen = topology.address("ctx0", "listen")
-    connector = aiohttp.UnixConnector(listen.removeprefix("unix:")) if listen.startswith("unix:") else None
-    async with (
-        aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT, raise_for_status=True) as ctx,
-        ctx.post(_base(listen) + path, json=ctx_request(case.body(), 1)) as response,
-    ):
+    async with ctx.post(path, json=ctx_request(case.body(), 1)) as response:
         handoff = read_ctx_answer(await response.json())
     body = gen_request(case.body(), handoff, case.endpoint, with_ctx_usage=usage_by == "gen")
-    async with gen.post(_base(topology.address("gen0", "listen")) + path, json=body) as response:
+    async with gen.post(path, json=body) as response:
         if not case.stream:
             return _Reference(case, [], await response.json(), handoff.usage)
         events = mask_identity(cut_events(await response.read()))
         return _Reference(case, events, {}, handoff.usage)
 
 
-def _base(listen: str) -> str:
-    return "http://gate" if listen.startswith("unix:") else listen
+async def _own_names(topology: Topology, policies: Sequence[str]) -> dict[str, str]:
+    """Each policy's own name.  ChildFailedError if two names stand for one policy: the A/A arm does that already."""
+    own_names: dict[str, str] = {}
+    for policy in policies:
+        own_name = await _switch(topology, policy)
+        twin = next((name for name, own in own_names.items() if own == own_name), None)
+        if twin is not None:
+            raise ChildFailedError(f"{twin} and {policy} are one policy; the A/A arm comes by itself", usage_error=True)
+        own_names[policy] = own_name
+    return own_names
 
 
 async def _switch(topology: Topology, policy: str) -> str:

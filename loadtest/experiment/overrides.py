@@ -54,23 +54,24 @@ def _rate_overrides(options: argparse.Namespace, scenario: Scenario) -> list[str
     elif options.rate:
         if options.request_rate:
             raise SettingError("--rate: contradicts --request-rate; give one of the two")
-        reply_tokens = load.output_tokens if load.lengths == "fixed" else PRESETS[load.lengths][1].mean_tokens
-        extra.append(f"load.request_rate={options.rate / reply_tokens}")
+        extra.append(f"load.request_rate={options.rate / _reply_tokens(scenario)}")
     return extra
 
 
 def settled_after_s(scenario: Scenario) -> float:
     """When as many streams end as begin, seconds after the first: after one stream's life; 0 for staggered ones."""
+    return 0.0 if scenario.load.arrivals == "staggered" else _stream_s(scenario)
+
+
+def _reply_tokens(scenario: Scenario) -> float:
+    """Length of a reply, on average where lengths are drawn."""
     load = scenario.load
-    if load.arrivals == "staggered":
-        return 0.0
-    reply_tokens = load.output_tokens if load.lengths == "fixed" else PRESETS[load.lengths][1].mean_tokens
-    return reply_tokens * step_s(scenario.gen, 0.0)
+    return load.output_tokens if load.lengths == "fixed" else PRESETS[load.lengths][1].mean_tokens
 
 
 def _stream_s(scenario: Scenario) -> float:
-    """How long one stream of a fixed length lasts, seconds."""
-    return scenario.load.output_tokens * step_s(scenario.gen, 0.0)
+    """How long such a reply streams, seconds."""
+    return _reply_tokens(scenario) * step_s(scenario.gen, 0.0)
 
 
 def check_streams_outlive(scenario: Scenario, needed_s: float) -> None:
@@ -78,7 +79,7 @@ def check_streams_outlive(scenario: Scenario, needed_s: float) -> None:
     lasts_s = _stream_s(scenario) - scenario.load.ramp_s
     if scenario.load.arrivals == "staggered" and lasts_s < needed_s + MARGIN_S:
         raise SettingError(
-            f"load.output_tokens: streams of {scenario.load.output_tokens} tokens last {_stream_s(scenario):.0f} s and "
+            f"load.output_tokens: streams of {_reply_tokens(scenario):g} tokens last {_stream_s(scenario):.0f} s and "
             f"would end before the blocks do; at least {needed_s + MARGIN_S + scenario.load.ramp_s:.0f} s are needed"
         )
 

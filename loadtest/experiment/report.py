@@ -21,6 +21,7 @@ from loadtest.experiment.number_formats import FILTERS, duration
 from loadtest.experiment.process_figures import Window, measured_window
 from loadtest.experiment.result import judged_rounds
 from loadtest.experiment.run_files import RunFiles
+from loadtest.experiment.rundir import write_whole
 from sim.core.histogram import LogHistogram
 
 __all__ = ["REPORT_NAME", "render_report", "write_report"]
@@ -32,9 +33,7 @@ _HERE = Path(__file__).parent
 def write_report(run_dir: Path, result: Mapping[str, Any]) -> Path:
     """Write the report of the run in ``run_dir``, whole or not at all; the file's path."""
     path = run_dir / REPORT_NAME
-    partial = path.with_name(f".{REPORT_NAME}.partial")
-    partial.write_text(render_report(RunFiles.read(run_dir), result), encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, render_report(RunFiles.read(run_dir), result))
     return path
 
 

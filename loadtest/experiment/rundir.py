@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RunDirectory", "RunDirectoryError"]
+__all__ = ["RunDirectory", "RunDirectoryError", "write_whole"]
 
 
 class RunDirectoryError(ValueError):
@@ -49,16 +49,18 @@ class RunDirectory:
 
     def write_json(self, name: str, value: object) -> None:
         """Write one JSON file whole or not at all."""
-        self._write(name, json.dumps(value, indent=1) + "\n")
+        write_whole(self.path / name, json.dumps(value, indent=1) + "\n")
 
     def write_lines(self, name: str, records: Iterable[object]) -> None:
         """Write one JSON object a line."""
-        self._write(name, "".join(json.dumps(record) + "\n" for record in records))
+        write_whole(self.path / name, "".join(json.dumps(record) + "\n" for record in records))
 
-    def _write(self, name: str, text: str) -> None:
-        partial = self.path / f".{name}.partial"
-        partial.write_text(text)
-        partial.replace(self.path / name)
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 def _new_directory(wanted: Path) -> Path:

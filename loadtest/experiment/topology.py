@@ -23,7 +23,7 @@ from loadtest.experiment.ports import free_ports
 from loadtest.experiment.processes import ChildFailedError, ChildProcess
 from loadtest.scenario import Scenario
 
-__all__ = ["Pinning", "Topology", "pinning_of"]
+__all__ = ["Pinning", "Topology", "pinning_of", "usable_cpus"]
 
 _OPS_TIMEOUT = aiohttp.ClientTimeout(total=30)
 READINESS_TIMEOUT_S = 15.0
@@ -47,7 +47,7 @@ def pinning_of(cpus: Sequence[int], *, wanted: bool) -> Pinning:
 
 @dataclass(slots=True)
 class Topology:
-    """Running servers.  `start` it, use it, `stop` it; ``died`` completes if a child ends on its own."""
+    """Running servers: `start` it, use it, `stop` it.  Whether a child dies meanwhile is `watch`'s business."""
 
     run_dir: Path
     pinning: Pinning
@@ -136,16 +136,6 @@ class Topology:
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise ChildFailedError(f"the orchestrator did not find its servers ready: {last}") from None
-
-    async def died(self) -> ChildProcess:
-        """Wait until a child ends that was not told to."""
-        waits = {asyncio.ensure_future(child.process.wait()): child for child in self.children}
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return waits[done.pop()]
-        finally:
-            for wait in waits:
-                wait.cancel()
 
     async def stop(self) -> None:
         """End every child, last started first."""

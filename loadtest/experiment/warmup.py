@@ -49,8 +49,9 @@ async def start_held_load(
             f"{rate_share:.0%} of the asked rate, {events_per_read:.2f} events per read"
         )
         progress(note)
-        load, watch.load = watch.load, None
-        await watch.run(finish_load(topology, load))
+        watch.load_may_end = True
+        await watch.run(finish_load(topology, watch.load))
+        watch.load_may_end = False
         scenario = dataclasses.replace(scenario, load=dataclasses.replace(scenario.load, streams=streams))
         run.manifest["scenario"]["load"]["streams"] = streams
         run.save_manifest(notes=[*run.manifest.get("notes", []), note], asked_chunks_per_s=asked_chunks_per_s(scenario))

@@ -15,6 +15,7 @@ CASES = {
     "unknown scenario": (["compare", "--scenario", "nope"], ["nope", "seed", "smoke"]),
     "unknown policy": (["compare", "filter-off", "nope"], ["'nope'", "parse", "prefilter", "verbatim"]),
     "policy twice": (["compare", "filter-on", "filter-on"], ["twice", "filter-on"]),
+    "one policy under two names": (["compare", "filter-off", "parse"], ["filter-off and parse are one policy"]),
     "plug-in that is not there": (["compare", "filter-off", "no.such:thing"], ["no.such"]),
     "verbatim without gen's help": (["compare", "filter-off", "verbatim"], ["usage_by=gen"]),
     "unknown key": (["compare", "--set", "usagee=null"], ["usagee"]),
