@@ -132,6 +132,6 @@ def _taking_over(connector: C) -> C:
 
 def _body(headers: Mapping[str, str]) -> HttpBody:
     if headers.get("Transfer-Encoding", "").lower().endswith("chunked"):
-        return HttpBody.chunked(lone_lf=True)
+        return HttpBody.chunked()
     length = headers.get("Content-Length")
     return HttpBody.until_close() if length is None else HttpBody.of_length(int(length))
