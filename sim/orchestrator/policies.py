@@ -2,8 +2,9 @@
 
 A policy is made once per stream from ctx's usage and maps an event's exact bytes to the bytes to send.  It
 returns *the same object* when it changes nothing, it keeps no state between events (a switch may show it only
-some of a stream's; what it may remember is what can only move its cost), and whatever it costs is what an experiment measures.  All of them give JSON-equal
-events; they differ in how they find out that an event needs no change.
+some of a stream's; what it may remember is what moves its cost and never an output), and whatever it costs is what
+an experiment measures.  All of them give JSON-equal events; they differ in how they find out that an event needs no
+change.
 
 How an event is rewritten is `sim.core.usage`; which policy is active is `sim.orchestrator.arms`.
 """
