@@ -57,7 +57,7 @@ def _figure(cell: Mapping[str, Any] | None) -> str:
     if cell is None:
         return "-"
     cost = cell["us_per_chunk"]
-    digits = next(digits for limit, digits in ((10, 2), (100, 1), (float("inf"), 0)) if cost["median"] < limit)
+    digits = next(digits for limit, digits in ((10, 2), (100, 1), (float("inf"), 0)) if cost["high"] < limit)
     return f"{cost['median']:.{digits}f} [{cost['low']:.{digits}f}, {cost['high']:.{digits}f}]"
 
 
@@ -67,10 +67,11 @@ def _notes(result: Mapping[str, Any]) -> list[str]:
     lines += ["A warm loop over few events: the least a policy costs, not what it costs in a relay (see `compare`)."]
     if processes["waited"]:
         wait = processes["run_queue_wait_share"]
-        lines.append(
-            f"The machine was busy: {_pct(processes['waited'])} of the figures come from a process that waited for a CPU"
-            f" more than {_pct(MAX_WAIT_SHARE)} of its time (median {_pct(wait['median'])}, most {_pct(wait['high'])})."
-        )
+        waited, limit = _pct(processes["waited"]), _pct(MAX_WAIT_SHARE)
+        lines += [
+            f"The machine was busy: {waited} of the figures come from a process that waited for a CPU for more than",
+            f"{limit} of its time (median {_pct(wait['median'])}, most {_pct(wait['high'])}).",
+        ]
     if result["interrupted"]:
         lines.append("Interrupted: what had been measured by then.")
     return lines

@@ -15,8 +15,8 @@ tail, each one memcmp, tells that a chunk has no usage to rewrite, whatever its 
 Data that is no JSON passes under every policy.  This also covers a key spelled with an escape, to which a search
 for the bytes ``"usage"`` is blind.  What is not of the shape goes on to that search, and escapes to the parser.
 
-Continuous usage is the same thought: where usage is the last thing in the tail and of known form, the text and two
-numbers differ, and a regular expression that takes valid strings only finds them; ctx's numbers are spliced in.
+Continuous usage is the same thought: where the tail holds a usage of known form, the text and four numbers differ;
+a regular expression that takes only valid strings finds them, and ctx's numbers are spliced in.
 
 What a stream's callable remembers so is knowledge about bytes, not state: it moves costs, never an output, and it
 does not matter which of the stream's events it is shown.
@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -46,7 +47,6 @@ MAX_HEADS = 4  # with one tail: two choices in turn, padding that follows the te
 _START = b'data: {"'  # a payload that begins so is UTF-8 to json, which also takes UTF-16 and -32
 _KEY = b'"usage"'
 _NULLS = (b":null", b": null")
-_ESCAPED_LETTERS = (rb"\u006", rb"\u007")  # each letter of usage, escaped, begins with one of these
 _TEXT_OPENS = re.compile(rb'"(?:content|text|reasoning_content|reasoning|arguments)": ?"')
 _COUNTS = re.compile(rb'("(?:prompt_tokens|total_tokens|completion_tokens|cached_tokens)"): ?([0-9]+)')
 _PLAIN = rb'[^"\\\x00-\x1f]*+'
@@ -110,8 +110,9 @@ def holds_no_usage(event: bytes) -> bool:
         if not event.startswith(_NULLS, at + len(_KEY)):
             return False
         at = event.rfind(_KEY, 0, at)
-    # A NUL is in every UTF-16 and UTF-32, which json takes and in which nothing here would be found.
-    return event.find(b"\0") < 0 and all(event.find(letter) < 0 for letter in _ESCAPED_LETTERS)
+    # Each letter of usage, escaped, begins so.  A NUL is in every UTF-16 and UTF-32, which json takes: nothing that is
+    # looked for here would be found in them.
+    return event.find(b"\0") < 0 and event.find(rb"\u006") < 0 and event.find(rb"\u007") < 0
 
 
 def _frame_of(event: bytes) -> tuple[bytes, bytes] | None:
@@ -142,42 +143,36 @@ def _splicer(
     keys = [b'"%b"' % name.encode() for name in counts]
     if len(counts) != 4 or rewritten is event or any(tail.count(key) != 1 for key in (_KEY, *keys)):
         return None
-    pattern, pieces = _STRING, [b""]
-    position = 0
-    ours = {"prompt_tokens": b"%d" % ctx.prompt_tokens, "cached_tokens": b"%d" % ctx.cached_tokens}
-    for name, match in counts.items():
-        start, end = match.span(2)
-        pieces[-1] += tail[position:start]
-        if name in ours:
-            pattern += re.escape(tail[position:end])
-            pieces[-1] += ours[name]
-        else:
-            pattern += re.escape(tail[position:start]) + _NUMBER
-            pieces.append(b"")
-        position = end
-    pattern += re.escape(tail[position:])
-    pieces[-1] += tail[position:]
-    match_rest = re.compile(pattern).fullmatch
-    head_bytes = len(head)
-    before, between, after = pieces
-    order = [name for name in counts if name not in ours]
-    total_first = order[0] == "total_tokens"
-    prompt_tokens = ctx.prompt_tokens
+    cuts = [0, *(edge for match in counts.values() for edge in match.span(2)), len(tail)]
+    between = tuple(tail[cuts[n] : cuts[n + 1]] for n in range(0, len(cuts), 2))
+    match_rest = _matcher(between)
+    place = {name: 2 * n + 1 for n, name in enumerate(counts)}  # of each number among the pieces of a tail
+    pieces = [piece for text in between for piece in (text, b"")][:-1]
+    pieces[place["prompt_tokens"]] = b"%d" % ctx.prompt_tokens
+    pieces[place["cached_tokens"]] = b"%d" % ctx.cached_tokens
+    total_at, completion_at = place["total_tokens"], place["completion_tokens"]
+    completion_group = (completion_at + 1) // 2 + 1
+    head_bytes, prompt_tokens = len(head), ctx.prompt_tokens
 
     def splice(event: bytes) -> bytes | None:
         found = match_rest(event, head_bytes) if event.startswith(head) else None
         if found is None:
             return None
-        text, first, second = found.groups()
+        text, completion = found.group(1, completion_group)
         if not (text.isascii() or _is_utf8(text)):
             return None
-        completion = second if total_first else first
-        total = b"%d" % (prompt_tokens + int(completion))
-        first, second = (total, completion) if total_first else (completion, total)
-        out = b"".join((head, text, before, first, between, second, after))
+        pieces[completion_at] = completion
+        pieces[total_at] = b"%d" % (prompt_tokens + int(completion))
+        out = b"".join((head, text, *pieces))
         return event if out == event else out
 
     return splice if _same_json(splice(event), rewritten) else None
+
+
+@lru_cache(maxsize=64)
+def _matcher(between: tuple[bytes, ...]) -> Callable[..., re.Match[bytes] | None]:
+    """What matches a text and a tail with any four counts in it; compiled once for all streams of a server."""
+    return re.compile(_STRING + _NUMBER.join(map(re.escape, between))).fullmatch
 
 
 def _is_utf8(text: bytes) -> bool:
