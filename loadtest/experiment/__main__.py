@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -15,8 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.experiment import compare, run_load
+from loadtest.experiment import compare, micro, run_load
 from loadtest.experiment.host import host_facts, versions
+from loadtest.experiment.micro_text import render_micro
 from loadtest.experiment.options import parser
 from loadtest.experiment.overrides import check_run_ends, check_streams_outlive, lasting, scenario_from, settled_after_s
 from loadtest.experiment.processes import ChildFailedError
@@ -117,13 +119,38 @@ def _up(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
+def _micro(options: argparse.Namespace) -> int:
+    micro.check(options.policies)
+    pinning = pinning_of(usable_cpus(), wanted=not options.no_pin)
+    plan = {name: getattr(options, name) for name in ("policies", "sizes", "usage", "processes", "seed")}
+    run = RunDirectory.create(options.out, options.verb, {**_head(pinning), **plan})
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(micro.measure(options, run, pinning.orchestrator))
+    return _conclude_micro(run.path, options.json)
+
+
+def _conclude_micro(run_dir: Path, as_json: bool) -> int:
+    result = micro.fold(*micro.read(run_dir))
+    if not result["cells"]:
+        if result["interrupted"]:
+            raise KeyboardInterrupt
+        raise SettingError(
+            f"--sizes: a chunk with usage {', '.join(result['usage'])} is larger than every size asked for"
+        )
+    write_whole(run_dir / "result.json", json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result) if as_json else render_micro(result))
+    progress(f"kept in {run_dir}")
+    return EXIT_DONE
+
+
 def _report(options: argparse.Namespace) -> int:
     run_dir = Path(options.run_dir)
     if not (run_dir / "manifest.json").is_file():
         raise RunDirectoryError(f"RUN_DIR: {run_dir} holds no manifest.json, so it is not a run directory")
     try:
-        return _conclude(run_dir, options.json)
-    except ValueError as error:
+        kind = json.loads((run_dir / "manifest.json").read_text()).get("kind")
+        return (_conclude_micro if kind == "micro" else _conclude)(run_dir, options.json)
+    except (ValueError, OSError) as error:
         raise RunDirectoryError(f"RUN_DIR: {run_dir} cannot be read: {error}") from None
 
 
@@ -146,7 +173,7 @@ def _prepare(options: argparse.Namespace, scenario: Scenario, plan: dict[str, An
     cpus = usable_cpus()
     pinning = pinning_of(cpus, wanted=not options.no_pin)
     manifest = {
-        "command": ["disagg-sim", *sys.argv[1:]],
+        **_head(pinning),
         "scenario": {
             "name": scenario.name,
             "description": scenario.description,
@@ -154,13 +181,20 @@ def _prepare(options: argparse.Namespace, scenario: Scenario, plan: dict[str, An
         },
         "seed": scenario.load.seed,
         **plan,
+    }
+    run = RunDirectory.create(options.out, options.verb, manifest)
+    return run, Topology(run.path, pinning)
+
+
+def _head(pinning: Pinning) -> dict[str, Any]:
+    """What every run's manifest says."""
+    return {
+        "command": ["disagg-sim", *sys.argv[1:]],
         "versions": versions(),
         "host": {**host_facts(), "pinning": _pinning_json(pinning)},
         "interrupted": False,
         "failure": None,
     }
-    run = RunDirectory.create(options.out, options.verb, manifest)
-    return run, Topology(run.path, pinning)
 
 
 def _pinning_json(pinning: Pinning) -> dict[str, list[int]]:
@@ -180,7 +214,14 @@ def _conclude(run_dir: Path, as_json: bool) -> int:
     return EXIT_VOID if result["verdict"]["state"] == "void" else EXIT_DONE
 
 
-_VERBS = {"compare": _compare, "run": _run, "up": _up, "report": _report, "scenarios": _scenarios}
+_VERBS = {
+    "compare": _compare,
+    "run": _run,
+    "up": _up,
+    "micro": _micro,
+    "report": _report,
+    "scenarios": _scenarios,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

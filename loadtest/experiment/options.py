@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 
-__all__ = ["parser"]
+__all__ = ["AT_TOK_S", "parser"]
 
 AT_TOK_S = 15_400.0
+USAGES = ("absent", "null", "final", "continuous")
+MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 150, 1 << 20
 
 _EPILOG = """\
 examples:
@@ -15,6 +17,7 @@ examples:
   disagg-sim compare filter-on my_pkg.mine:policy a policy of your own against it
   disagg-sim compare --set usage=null             the same, with usage null on every chunk
   disagg-sim run azure-conv --duration 60         one load run
+  disagg-sim micro filter-off filter-on           what each costs per chunk, timed alone
   disagg-sim report runs/compare-...              the report again, from its files
 
 exit codes: 0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void
@@ -73,6 +76,8 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("run_dir", metavar="RUN_DIR")
     report.add_argument("--json", action="store_true", help="print the result as JSON")
 
+    _add_micro(verbs.add_parser("micro", help="what does each policy cost per chunk, timed alone?"))
+
     scenarios = verbs.add_parser("scenarios", help="list the scenarios, or show one")
     scenarios.add_argument("name", nargs="?", metavar="NAME")
     return top
@@ -98,6 +103,38 @@ def _add_run_options(verb: argparse.ArgumentParser, scenario: str | None) -> Non
     verb.add_argument("--request-rate", type=_positive, default=None, metavar="R_S", help="requests per second")
     verb.add_argument("--streams", type=_at_least_one, default=None, metavar="N", help="streams of a staggered load")
     verb.add_argument("--json", action="store_true", help="print the result as JSON; progress goes to stderr")
+
+
+def _add_micro(micro: argparse.ArgumentParser) -> None:
+    micro.add_argument(
+        "policies", nargs="*", metavar="POLICY", help="built-in name or package.module:callable; default: all built-in"
+    )
+    micro.add_argument(
+        "--sizes", type=_sizes, default=[150, 258, 1024, 4096], metavar="BYTES,...", help="chunk sizes to time"
+    )
+    micro.add_argument(
+        "--usage", type=_usages, default=list(USAGES), metavar="KIND,...", help=f"of {', '.join(USAGES)} (default: all)"
+    )
+    micro.add_argument("--processes", type=_at_least_one, default=3, metavar="N", help="for each figure (default 3)")
+    micro.add_argument("--seed", type=_whole, default=0, help="of the order in which things are timed")
+    micro.add_argument("--out", default=None, metavar="DIR", help="run directory (default runs/micro-TIME)")
+    micro.add_argument("--no-pin", action="store_true", help="do not give the timed process a CPU of its own")
+    micro.add_argument("--json", action="store_true", help="print the result as JSON; progress goes to stderr")
+
+
+def _sizes(text: str) -> list[int]:
+    sizes = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
+    if not all(MIN_CHUNK_BYTES <= size <= MAX_CHUNK_BYTES for size in sizes) or len(set(sizes)) < len(sizes):
+        allowed = f"different whole numbers from {MIN_CHUNK_BYTES} to {MAX_CHUNK_BYTES}, separated by commas"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of sizes in bytes; allowed: {allowed}")
+    return sizes
+
+
+def _usages(text: str) -> list[str]:
+    kinds = text.split(",")
+    if not set(kinds) <= set(USAGES) or len(set(kinds)) < len(kinds):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of {', '.join(USAGES)}, each at most once")
+    return kinds
 
 
 def _positive(text: str) -> float:
