@@ -103,7 +103,7 @@ def test_each_arm_of_a_compare_has_its_own_cost_in_result_text_and_report(tmp_pa
     text = " ".join(render_text(result, None).split())
     assert "CPU per request, its chunks not counted: filter-off 900 us [900, 900];" in text
     report = write_report(tmp_path / "run", result).read_text()
-    assert "filter-off 900 us [900, 900]" in report
+    assert "filter-off 900\u00a0µs [900, 900]" in report
     assert "<td>900</td><td>[900.00, 900.00]</td>" in report
 
 
