@@ -125,6 +125,11 @@ def _compare_words(files: RunFiles, result: Mapping[str, Any]) -> dict[str, Any]
             _claim(sentences.difference_sentence(d, result["at_tok_s"]), d["cpu_us_per_chunk"], result)
             for d in differences
         ],
+        "request_cost_sentence": _claim(
+            sentences.request_cost_sentence(result["arms"]),
+            next((arm["cpu_us_per_request"] for arm in result["arms"].values() if arm["cpu_us_per_request"]), None),
+            result,
+        ),
         "control_sentence": sentences.control_sentence(control),
         "rounds_sentence": sentences.rounds_sentence(result["rounds"]),
         "gate_sentence": sentences.gate_sentence(result["equality"]),

@@ -52,6 +52,9 @@ def _compare(result: Mapping[str, Any]) -> list[str]:
     lines += _wrapped(sentences.control_sentence(result["control"]))
     lines += _restarts(result["restarts"], state)
     lines += _slopes(result["regression"], state)
+    known = any(arm["cpu_us_per_request"] for arm in result["arms"].values())
+    sentence = sentences.request_cost_sentence(result["arms"])
+    lines += _wrapped(sentences.qualified(sentence, state) if known else sentence)
     lines += _wrapped(
         f"{sentences.rounds_sentence(result['rounds'])} {sentences.gate_sentence(result['equality'])} "
         f"{sentences.streams_sentence(result['client']['streams'])} {_counters(result)}"
