@@ -1,9 +1,9 @@
 """``disagg-sim compare --counter instructions``: user instructions per chunk and per request, counted by cachegrind.
 
 Cachegrind gives one total when a process ends, so every (policy, load, repeat) is a process of its own and figures
-are differences between processes.  All live equally long from ready to stop: what the orchestrator does by the clock
-(ticks, samples, readiness polls) is then the same in each and cancels.  The figures themselves are in
-`instruction_figures`.
+are differences between processes.  What the orchestrator does by the clock would differ with the machine: its canary
+ticks once a minute, its servers are not polled (a block schedule is running), nothing is scraped.  The figures
+themselves are in `instruction_figures`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ from typing import Any
 from loadtest.experiment.cachegrind import cachegrind_wrapper, read_instructions
 from loadtest.experiment.counted_load import LOADS, CountedLoad, send_load
 from loadtest.experiment.gate import run_gate
-from loadtest.experiment.instruction_figures import LATE_SUSPECT_S, MERGED_SUSPECT, merged_reads
 from loadtest.experiment.lockstep import Lockstep
 from loadtest.experiment.options import BLOCK_DEFAULTS
 from loadtest.experiment.processes import ChildFailedError
-from loadtest.experiment.reasons import percent
 from loadtest.experiment.rounds import Arm
 from loadtest.experiment.rundir import RunDirectory
 from loadtest.experiment.steps import progress
@@ -34,13 +32,10 @@ from loadtest.experiment.watch import InterruptedRunError, Watch
 from loadtest.scenario import Scenario, load_scenario
 from sim.core.settings import SettingError
 
-__all__ = ["LIFE_S", "count_instructions", "counted_scenario", "refuse_block_options"]
+__all__ = ["count_instructions", "counted_scenario", "refuse_block_options"]
 
-LIFE_S = 8.0
-"""From ready to stop, of every process: the longest load and a second for a box that is behind."""
 BLOCK_S, BLOCK_LEAD_S = 3600.0, 5.0
 MOST_AT_ONCE = 4
-TRIES = 3
 TOK_S = 1000.0
 """Of gen's, per stream: more than any orchestrator under the tool takes."""
 UNPINNED = Pinning(frozenset(), frozenset())
@@ -97,7 +92,7 @@ async def count_instructions(options: argparse.Namespace, scenario: Scenario, ru
         run.write_json("equality.json", gate)
         progress(f"equality gate: {gate['requests']} requests under {len(options.policies)} policies: {gate['state']}")
         if gate["state"] == "equal":
-            await watch.run(_count_all(options, scenario, run, records))
+            await watch.run(_count_all(scenario, run, records))
     except InterruptedRunError:
         run.save_manifest(interrupted=True)
         progress("interrupted: keeping what was counted")
@@ -120,19 +115,17 @@ async def _gate(options: argparse.Namespace, scenario: Scenario, run: RunDirecto
         await topology.stop()
 
 
-async def _count_all(
-    options: argparse.Namespace, scenario: Scenario, run: RunDirectory, records: list[dict[str, Any]]
-) -> None:
-    """Every job, as many at once as there are CPUs: neighbours change times, and hardly any count."""
+async def _count_all(scenario: Scenario, run: RunDirectory, records: list[dict[str, Any]]) -> None:
+    """Every job, as many at once as there are CPUs: a neighbour changes times and no count."""
     arms = [Arm(entry["name"], entry["policy"]) for entry in run.manifest["arms"]]
     jobs = [_Job(arm, repeat, load) for repeat in range(run.manifest["repeats"]) for load in LOADS for arm in arms]
     at_once = max(1, min(len(usable_cpus()), MOST_AT_ONCE, len(jobs)))
-    progress(f"counting: {len(jobs)} processes under cachegrind, {at_once} at once, about 30 s each on a quiet core")
+    progress(f"counting: {len(jobs)} processes under cachegrind, {at_once} at once, about 25 s each on a quiet core")
     waiting = iter(jobs)
 
     async def work() -> None:
         for job in waiting:
-            record = await _count_in_step(job, scenario, run)
+            record = await _count(job, scenario, run)
             records.append(record)
             run.write_lines("counts.jsonl", records)
             progress(
@@ -154,22 +147,10 @@ def _first_failure() -> Iterator[None]:
         raise failures.exceptions[0] from None
 
 
-async def _count_in_step(job: _Job, scenario: Scenario, run: RunDirectory) -> dict[str, Any]:
-    """The record of a process that held the rate; of the last one tried if none did, which the verdict then tells."""
-    for attempt in range(1, TRIES + 1):
-        record = await _count(job, attempt, scenario, run)
-        merged, late_s = merged_reads(record), record["late_s"]
-        if merged <= MERGED_SUSPECT and late_s <= LATE_SUSPECT_S:
-            break
-        again = "counting again" if attempt < TRIES else "keeping it"
-        progress(f"  {job.words}: {percent(merged)} of the reads merged, {late_s:.1f} s late: the box is busy, {again}")
-    return record
-
-
-async def _count(job: _Job, attempt: int, scenario: Scenario, run: RunDirectory) -> dict[str, Any]:
+async def _count(job: _Job, scenario: Scenario, run: RunDirectory) -> dict[str, Any]:
     """One process from start to end; its record."""
     file_name = re.sub(r"[^\w.-]", "_", job.arm.name)  # a plug-in's holds a colon
-    folder = run.path / "counts" / f"{file_name}-{job.load.name}-{job.repeat + 1}-{attempt}"
+    folder = run.path / "counts" / f"{file_name}-{job.load.name}-{job.repeat + 1}"
     folder.mkdir(parents=True)
     out = (folder / "cachegrind.out").absolute()
     lockstep, open_fronts = Lockstep(), contextlib.AsyncExitStack()
@@ -185,8 +166,6 @@ async def _count(job: _Job, attempt: int, scenario: Scenario, run: RunDirectory)
         # Servers are not polled during a block.
         await topology.ops("orchestrator", "POST", "/admin/blocks", _one_block(job.arm))
         failures = await send_load(topology.url, job.load, scenario.load, lockstep)
-        load_s = (time.monotonic_ns() - ready_ns) / 1e9
-        await asyncio.sleep(LIFE_S - load_s)
         counters = await _settled_counters(topology)
         lived_s = (time.monotonic_ns() - ready_ns) / 1e9
     except asyncio.CancelledError:
@@ -212,9 +191,7 @@ async def _count(job: _Job, attempt: int, scenario: Scenario, run: RunDirectory)
         "events": relay["events"],
         "reads_due": round(gen["chunks"] / scenario.gen.events_per_write) + relay["requests"],
         "failures": failures,
-        "load_s": load_s,
         "lived_s": lived_s,
-        "late_s": lived_s - LIFE_S,
     }
 
 
