@@ -2,7 +2,7 @@
 
 Cachegrind gives one total when a process ends, so every (policy, load, repeat) is a process of its own and figures
 are differences between processes.  What the orchestrator does by the clock would differ with the machine: its canary
-ticks once a minute, its servers are not polled (a block schedule is running), nothing is scraped.  The figures
+ticks once a minute, its servers are not polled, nothing is scraped.  The figures
 themselves are in `instruction_figures`.
 """
 
@@ -34,7 +34,7 @@ from sim.core.settings import SettingError
 
 __all__ = ["count_instructions", "counted_scenario", "refuse_block_options"]
 
-BLOCK_S, BLOCK_LEAD_S = 3600.0, 5.0
+NEVER_S = 3600.0
 MOST_AT_ONCE = 4
 TOK_S = 1000.0
 """Of gen's, per stream: more than any orchestrator under the tool takes."""
@@ -55,6 +55,8 @@ class _Job:
 
 def refuse_block_options(options: argparse.Namespace) -> None:
     """SettingError for an option that an instruction count would have to ignore."""
+    if options.unix:
+        raise SettingError("--unix: --counter instructions relays gen's bytes over TCP itself; leave it out")
     rates = dict.fromkeys(("rate", "request_rate", "streams"))
     for name, default in {**BLOCK_DEFAULTS, **rates}.items():
         if getattr(options, name) != default:
@@ -163,8 +165,7 @@ async def _count(job: _Job, scenario: Scenario, run: RunDirectory) -> dict[str, 
     try:
         await topology.start(dataclasses.replace(scenario, orchestrator=orchestrator), [job.arm.policy])
         ready_ns = time.monotonic_ns()
-        # Servers are not polled during a block.
-        await topology.ops("orchestrator", "POST", "/admin/blocks", _one_block(job.arm))
+        await topology.ops("orchestrator", "POST", "/admin/blocks", _no_polls(job.arm))
         failures = await send_load(topology.url, job.load, scenario.load, lockstep)
         counters = await _settled_counters(topology)
         lived_s = (time.monotonic_ns() - ready_ns) / 1e9
@@ -195,9 +196,10 @@ async def _count(job: _Job, scenario: Scenario, run: RunDirectory) -> dict[str, 
     }
 
 
-def _one_block(arm: Arm) -> dict[str, Any]:
-    block = {"round": 0, "slot": 0, "arm": arm.name, "policy": arm.policy, "length_ns": round(BLOCK_S * 1e9)}
-    return {"start_ns": time.monotonic_ns() + round(BLOCK_LEAD_S * 1e9), "settle_ns": 0, "blocks": [block]}
+def _no_polls(arm: Arm) -> dict[str, Any]:
+    """A block schedule that never begins: while there is one, the orchestrator does not poll its servers."""
+    block = {"round": 0, "slot": 0, "arm": arm.name, "policy": arm.policy, "length_ns": round(NEVER_S * 1e9)}
+    return {"start_ns": time.monotonic_ns() + round(NEVER_S * 1e9), "settle_ns": 0, "blocks": [block]}
 
 
 async def _settled_counters(topology: Topology) -> dict[str, Any]:
