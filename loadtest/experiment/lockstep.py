@@ -35,6 +35,7 @@ class Lockstep:
         self._more = asyncio.Event()
         self._arrived = 0
         self._gen: tuple[str, int] = ("", 0)
+        self._serving: set[asyncio.Task[None]] = set()
 
     def arrived(self, events: int) -> None:
         """The client has got so many more events."""
@@ -46,16 +47,26 @@ class Lockstep:
         """Listens for as long as the context lasts; gives the URL that stands for gen's."""
         parts = urlsplit(gen_url)
         self._gen = (str(parts.hostname), int(parts.port or 80))
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         try:
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finally:
             server.close()
+            for task in self._serving:
+                task.cancel()
+            await asyncio.gather(*self._serving, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection of the orchestrator's, to its end; a break on either side ends both."""
-        gen_reader, gen_writer = await asyncio.open_connection(*self._gen)
+        writers = [writer]
         try:
+            gen_reader, gen_writer = await asyncio.open_connection(*self._gen)
+            writers.append(gen_writer)
             while True:
                 gen_writer.write(await _message(reader))
                 head = await gen_reader.readuntil(b"\r\n\r\n")
@@ -67,8 +78,8 @@ class Lockstep:
         except (asyncio.IncompleteReadError, OSError, TimeoutError):
             return
         finally:
-            gen_writer.close()
-            writer.close()
+            for each in writers:
+                each.close()
 
     async def _chunks(self, gen: asyncio.StreamReader, relay: asyncio.StreamWriter) -> None:
         """One reply's HTTP chunks up to and with the last, empty one."""
