@@ -20,7 +20,7 @@ from loadtest.workload import Prompts, request_bytes
 __all__ = ["BASE", "LOADS", "CountedLoad", "send_load"]
 
 _OPENING, _STREAMS, _CHURN = 5, 20, 80
-_SHORT, _FEW, _MANY = 4, 20, 220
+_SHORT, _FEW, _MANY = 4, 20, 420
 _TIMEOUT = aiohttp.ClientTimeout(total=300)
 _END = b"[DONE]"
 
