@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.experiment import compare, micro, run_load
+from loadtest.experiment.cachegrind import check_valgrind
 from loadtest.experiment.host import host_facts, versions
+from loadtest.experiment.instruction_figures import count_figures, count_text
+from loadtest.experiment.instructions import count_instructions, counted_scenario, refuse_block_options
 from loadtest.experiment.micro_text import render_micro
 from loadtest.experiment.options import parser
 from loadtest.experiment.overrides import check_run_ends, check_streams_outlive, lasting, scenario_from, settled_after_s
@@ -25,6 +28,7 @@ from loadtest.experiment.processes import ChildFailedError
 from loadtest.experiment.report import write_report
 from loadtest.experiment.result import analyze
 from loadtest.experiment.rounds import arms_with_control
+from loadtest.experiment.run_files import RunFiles
 from loadtest.experiment.rundir import RunDirectory, RunDirectoryError, write_whole
 from loadtest.experiment.steps import progress
 from loadtest.experiment.text import render_text
@@ -62,6 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
+    if options.counter == "instructions":
+        return _count(options)
+    if options.repeats is not None:
+        raise SettingError("--repeats: only instructions are counted repeatedly; give --restarts for time")
     scenario = scenario_from(options)
     try:
         arms = arms_with_control(options.policies)
@@ -101,6 +109,20 @@ def _compare(options: argparse.Namespace) -> int:
             progress(f"error: process start {number + 2}: {error}")  # the first start's figures stand
             break
     return _conclude(first.path, options.json)
+
+
+def _count(options: argparse.Namespace) -> int:
+    refuse_block_options(options)
+    check_valgrind()
+    scenario = counted_scenario(scenario_from(options), options.scenario)
+    try:
+        arms = arms_with_control(options.policies)[:-1]  # a count needs no A/A arm
+    except ValueError as error:
+        raise SettingError(str(error)) from None
+    plan = {"arms": [dataclasses.asdict(arm) for arm in arms], "repeats": options.repeats or 1}
+    run, _ = _prepare(options, scenario, plan, kind="instructions")
+    asyncio.run(count_instructions(options, scenario, run))
+    return _conclude_count(run.path, options.json)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -149,7 +171,8 @@ def _report(options: argparse.Namespace) -> int:
         raise RunDirectoryError(f"RUN_DIR: {run_dir} holds no manifest.json, so it is not a run directory")
     try:
         kind = json.loads((run_dir / "manifest.json").read_text()).get("kind")
-        return (_conclude_micro if kind == "micro" else _conclude)(run_dir, options.json)
+        conclude = {"micro": _conclude_micro, "instructions": _conclude_count}.get(kind, _conclude)
+        return conclude(run_dir, options.json)
     except (ValueError, OSError) as error:
         raise RunDirectoryError(f"RUN_DIR: {run_dir} cannot be read: {error}") from None
 
@@ -169,7 +192,9 @@ def _scenarios(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _prepare(options: argparse.Namespace, scenario: Scenario, plan: dict[str, Any]) -> tuple[RunDirectory, Topology]:
+def _prepare(
+    options: argparse.Namespace, scenario: Scenario, plan: dict[str, Any], kind: str | None = None
+) -> tuple[RunDirectory, Topology]:
     cpus = usable_cpus()
     pinning = pinning_of(cpus, wanted=not options.no_pin)
     manifest = {
@@ -182,7 +207,7 @@ def _prepare(options: argparse.Namespace, scenario: Scenario, plan: dict[str, An
         "seed": scenario.load.seed,
         **plan,
     }
-    run = RunDirectory.create(options.out, options.verb, manifest)
+    run = RunDirectory.create(options.out, kind or options.verb, manifest)
     return run, Topology(run.path, pinning)
 
 
@@ -211,6 +236,14 @@ def _conclude(run_dir: Path, as_json: bool) -> int:
         progress(f"report: {report}")
     else:
         print(render_text(result, report))
+    return EXIT_VOID if result["verdict"]["state"] == "void" else EXIT_DONE
+
+
+def _conclude_count(run_dir: Path, as_json: bool) -> int:
+    """Fold an instruction count into result.json, print it, and judge."""
+    result = count_figures(run_dir)
+    write_whole(run_dir / "result.json", json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result) if as_json else count_text(result))
     return EXIT_VOID if result["verdict"]["state"] == "void" else EXIT_DONE
 
 

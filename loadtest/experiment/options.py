@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import math
 
-__all__ = ["AT_TOK_S", "parser"]
+__all__ = ["AT_TOK_S", "BLOCK_DEFAULTS", "parser"]
 
 AT_TOK_S = 15_400.0
 USAGES = ("absent", "null", "final", "continuous")
 MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 150, 1 << 20
+BLOCK_DEFAULTS = {"duration": 84.0, "block": 0.7, "settle": 0.1, "warmup": 4.0, "at_rate": AT_TOK_S, "restarts": 0}
+"""Options of `compare` that shape its blocks; an instruction count has none."""
 
 _EPILOG = """\
 examples:
   disagg-sim compare                              what does the pre-filter cost?
   disagg-sim compare filter-on my_pkg.mine:policy a policy of your own against it
   disagg-sim compare --set usage=null             the same, with usage null on every chunk
+  disagg-sim compare --counter instructions       the same in user instructions, on any box
   disagg-sim run azure-conv --duration 60         one load run
   disagg-sim micro filter-off filter-on           what each costs per chunk, timed alone
   disagg-sim report runs/compare-...              the report again, from its files
@@ -43,19 +46,28 @@ def parser() -> argparse.ArgumentParser:
         help="built-in name or package.module:callable; default: filter-off filter-on",
     )
     _add_run_options(compare, scenario="seed")
-    compare.add_argument("--duration", type=_positive, default=84.0, metavar="S", help="time in blocks (default 84)")
-    compare.add_argument("--block", type=_positive, default=0.7, metavar="S", help="length of a block (default 0.7)")
     compare.add_argument(
-        "--settle", type=_positive, default=0.1, metavar="S", help="dropped after each switch (default 0.1)"
+        "--counter",
+        choices=("cpu", "instructions"),
+        default="cpu",
+        help="cpu: time on live streams (default); instructions: user instructions per chunk and per request, under "
+        "valgrind at a small rate of its own; repeats within 2 %% on any box",
     )
-    compare.add_argument("--warmup", type=_positive, default=4.0, metavar="S", help="load before blocks (default 4)")
     compare.add_argument(
-        "--at-rate", type=_positive, default=AT_TOK_S, metavar="TOK_S", help="rate the core share is stated at"
+        "--engine", default=None, metavar="NAME", help="relay engine of the orchestrator (default: the scenario's)"
     )
+    compare.add_argument(
+        "--repeats", type=_at_least_one, default=None, metavar="N", help="instructions: count N times, show the spread"
+    )
+    compare.set_defaults(**BLOCK_DEFAULTS)
+    compare.add_argument("--duration", type=_positive, metavar="S", help="time in blocks (default 84)")
+    compare.add_argument("--block", type=_positive, metavar="S", help="length of a block (default 0.7)")
+    compare.add_argument("--settle", type=_positive, metavar="S", help="dropped after each switch (default 0.1)")
+    compare.add_argument("--warmup", type=_positive, metavar="S", help="load before blocks (default 4)")
+    compare.add_argument("--at-rate", type=_positive, metavar="TOK_S", help="rate the core share is stated at")
     compare.add_argument(
         "--restarts",
         type=_whole,
-        default=0,
         metavar="N",
         help="measure again after N further starts of every process, and show the spread between starts",
     )

@@ -10,7 +10,7 @@ from typing import Any
 from loadtest.experiment import sentences
 from loadtest.experiment.number_formats import duration
 
-__all__ = ["WIDTH", "render_text"]
+__all__ = ["WIDTH", "render_text", "table"]
 
 WIDTH = 100
 _NAME_WIDTH = 20
@@ -37,14 +37,14 @@ def _compare(result: Mapping[str, Any]) -> list[str]:
     rows = [[_short(name, _NAME_WIDTH), *_arm_row(arm)] for name, arm in result["arms"].items()]
     lines = [
         "",
-        *_table(
+        *table(
             ["CPU by arm", "us/chunk", "95 % interval", "chunks/s", f"core at {at:,.0f}", "events/read", "lag p99"],
             rows,
         ),
     ]
     differences = [*result["differences"], *([result["control"]] if result["control"] else [])]
     rows = [[_pair(difference), *_difference_row(difference)] for difference in differences]
-    lines += ["", *_table(["difference, CPU us/chunk", "a - b", "95 % interval", "mde", ""], rows), ""]
+    lines += ["", *table(["difference, CPU us/chunk", "a - b", "95 % interval", "mde", ""], rows), ""]
     for difference in result["differences"]:
         sentence = sentences.difference_sentence(difference, at)
         claims = difference["cpu_us_per_chunk"] is not None
@@ -127,7 +127,7 @@ def _run(result: Mapping[str, Any]) -> list[str]:
         [label, *(duration(client[key][column]) for column in columns), f"{client[key]['n']:,}"]
         for label, key in _LATENCIES.items()
     ]
-    lines = ["", *_table(["latency", *columns, "n"], rows)]
+    lines = ["", *table(["latency", *columns, "n"], rows)]
     rows = [
         [
             name,
@@ -137,7 +137,7 @@ def _run(result: Mapping[str, Any]) -> list[str]:
         ]
         for name, process in result["processes"].items()
     ]
-    lines += ["", *_table(["process", "CPU of a core", "run-queue wait", "lag p99, whole run"], rows), ""]
+    lines += ["", *table(["process", "CPU of a core", "run-queue wait", "lag p99, whole run"], rows), ""]
     cost = relay["cpu_us_per_chunk"]
     if cost is not None:
         rate, per_read = relay["chunks_per_s"], relay["events_per_read"]
@@ -168,7 +168,7 @@ def _counters(result: Mapping[str, Any]) -> str:
     }[result["reconciliation"]["state"]]
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns as wide as their widest cell; the first to the left, the others to the right."""
     cells = [list(head), *(list(row) for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
