@@ -28,7 +28,6 @@ from loadtest.experiment.processes import ChildFailedError
 from loadtest.experiment.report import write_report
 from loadtest.experiment.result import analyze
 from loadtest.experiment.rounds import arms_with_control
-from loadtest.experiment.run_files import RunFiles
 from loadtest.experiment.rundir import RunDirectory, RunDirectoryError, write_whole
 from loadtest.experiment.steps import progress
 from loadtest.experiment.text import render_text
