@@ -20,7 +20,7 @@ DEFAULT_MAX_TOKENS = 128
 MAX_TOKENS_LIMIT = 10_000_000
 _SCRIPT_SETTINGS = (
     "usage", "usage_key", "finish", "dialect", "newline", "chunk_bytes", "tokens_per_chunk", "events_per_write",
-    "split_at", "glue_done", "extras", "apply_ctx_usage", "itl_ms",
+    "split_at", "glue_done", "extras", "apply_ctx_usage", "stamp_sent", "itl_ms",
 )  # fmt: skip
 
 
