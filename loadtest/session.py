@@ -110,7 +110,7 @@ class LoadSession:
                 if not _wait_until(due_ns, stopping) or self.closed:
                     break
                 copy.sent()
-                reader = StreamReader(self.recorder.itl, keep=self._settler.keeps(request.seq))
+                reader = StreamReader(self.recorder.gaps, keep=self._settler.keeps(request.seq))
                 exchange = self._pump.send(reader, data, due_ns, request)
                 self.recorder.start(due_ns, exchange.sent_ns)
             left_s = None

@@ -10,6 +10,7 @@ as JSON.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,7 @@ def judge(seen: StreamReader, expected: Expectation) -> tuple[str, str]:
     if outcome is None and expected.judge_usage:
         outcome = _judge_stream_usage(seen, expected)
     if outcome is None and seen.kept is not None and expected.shape is not None:
-        outcome = _compare_bytes(seen.kept, seen, expected, expected.shape)
+        outcome = _compare_bytes(_mended(seen.kept), seen, expected, expected.shape)
     return outcome or (OK, "")
 
 
@@ -141,7 +142,6 @@ def _compare_bytes(
     except (ValueError, KeyError, TypeError) as error:
         return "bytes_differ", f"the first event has no identity: {error}"
     usage = usage or Usage(expected.prompt_tokens, expected.cached_tokens or 0)
-    events = _mended(events)
     written = _written(shape, expected, identity, usage, seen.tokens)
     if len(events) != len(written):
         return "bytes_differ", f"{len(events)} events came, {len(written)} are written"
@@ -151,7 +151,7 @@ def _compare_bytes(
     return None
 
 
-def _mended(events: list[bytes]) -> list[bytes]:
+def _mended(events: Iterable[bytes]) -> list[bytes]:
     """The events with every CRLF in one piece: a read that ended inside it gave its LF to the next event."""
     mended: list[bytes] = []
     for event in events:
@@ -199,7 +199,7 @@ def _judge_answer(seen: StreamReader, expected: Expectation) -> tuple[str, str]:
         numbers = text.encode("utf-8", "replace")
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         return "bad_event", f"not a {expected.endpoint} answer ({error}): {bytes(seen.plain[:80])!r}"
-    seen.tokens = numbers.count(b" ")
+    seen.take_answer(numbers.count(b" "))
     if numbers != b" " + counted(0, seen.tokens):
         return "wrong_order", f"the text is not a count: {text[:80]!r}"
     outcome = None
