@@ -7,14 +7,15 @@ So a sampled stream costs a read no more than any other one, and holds its event
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from loadtest.reply_events import counted
 
 __all__ = ["KeptEvents"]
 
 
-class _Run(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Run:
     """``events`` events of ``count`` tokens each, the numbers from ``first`` on between ``before`` and ``after``."""
 
     before: bytes
@@ -59,6 +60,6 @@ class KeptEvents:
             if isinstance(piece, bytes):
                 yield piece
                 continue
-            before, after, first, count, events = piece
-            for start in range(first, first + count * events, count):
-                yield before + counted(start, count) + after
+            around = piece.before, piece.after
+            for start in range(piece.first, piece.first + piece.count * piece.events, piece.count):
+                yield counted(start, piece.count).join(around)

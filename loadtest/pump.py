@@ -20,7 +20,7 @@ import gevent
 
 from loadtest.connections import Connections
 from loadtest.outcomes import ABORTED
-from loadtest.stream_reader import ENDED, FIRST_TOKEN, READ_BYTES, StreamReader
+from loadtest.stream_reader import ENDED, FIRST_TOKEN, MORE, READ_BYTES, StreamReader
 from loadtest.workload import PlannedRequest
 
 __all__ = ["Exchange", "Pump"]
@@ -83,23 +83,29 @@ class Exchange:
         reader = self.reader
         try:
             data = os.read(self._fd, reader.read_size)  # a socket's recv costs twice as much to call
-            if len(data) == reader.read_size:
-                data += self._read_rest()
         except BlockingIOError:
             return
         except OSError as error:
             self._broken(error)
             return
         try:
-            if data:
-                news = reader.feed(data, time.monotonic_ns())
-                if news:
-                    self._tell(news)
-            else:
-                reader.eof()
-                self._tell(ENDED)
+            if not reader.took(data, time.monotonic_ns()):
+                self._take(data)
         except Exception as error:  # noqa: BLE001  one stream's trouble must not end the pump
             self._fail_ours(error)
+
+    def _take(self, data: bytes) -> None:
+        """Take a read that is not just the next token."""
+        reader = self.reader
+        if not data:
+            reader.eof()
+            self._tell(ENDED)
+            return
+        if len(data) == reader.read_size:
+            data += self._read_rest()
+        news = reader.feed(data, time.monotonic_ns())
+        if news != MORE:
+            self._tell(news)
 
     def _read_rest(self) -> bytes:
         """What more there is to read at once, up to READ_BYTES; an end of it is left to the next read."""

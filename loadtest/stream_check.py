@@ -16,6 +16,7 @@ from typing import Any
 
 from loadtest.outcomes import OK
 from loadtest.reply_events import counted
+from loadtest.stamped_reader import STAMP
 from loadtest.stream_reader import StreamReader
 from sim.core.chunks import ChunkShape, StreamWriter
 from sim.core.sse import data_of
@@ -142,7 +143,7 @@ def _compare_bytes(
     except (ValueError, KeyError, TypeError) as error:
         return "bytes_differ", f"the first event has no identity: {error}"
     usage = usage or Usage(expected.prompt_tokens, expected.cached_tokens or 0)
-    written = _written(shape, expected, identity, usage, seen.tokens)
+    written = _written(events, shape, expected, identity, usage, seen.tokens)
     if len(events) != len(written):
         return "bytes_differ", f"{len(events)} events came, {len(written)} are written"
     for number, (event, right) in enumerate(zip(events, written, strict=True)):
@@ -163,19 +164,34 @@ def _mended(events: Iterable[bytes]) -> list[bytes]:
 
 
 def _written(
-    shape: ChunkShape, expected: Expectation, identity: dict[str, Any], usage: Usage, tokens: int
+    events: list[bytes],
+    shape: ChunkShape,
+    expected: Expectation,
+    identity: dict[str, Any],
+    usage: Usage,
+    tokens: int,
 ) -> list[bytes]:
-    """The events that a gen server writes for this reply, with the usage that the client was told."""
+    """The events that a gen server writes for this reply, with the usage that the client was told.
+
+    A stamp says when its own event was written, so it is taken from ``events``, those that came.
+    """
+
+    def stamp_ns(event: bytes) -> int:
+        stamp = STAMP.search(event) if shape.stamp_sent else None
+        return int(stamp[1]) if stamp else 0
+
     writer = StreamWriter(
         shape, endpoint=expected.endpoint, usage=usage, include_usage=expected.include_usage, **identity
     )
     role = writer.role_event()
     step = shape.tokens_per_chunk
+    front = [] if role is None else [role]
+    starts = range(0, tokens, step)
     contents = [
-        writer.content_event(start, min(step, tokens - start), start + step >= tokens)
-        for start in range(0, tokens, step)
+        writer.content_event(start, min(step, tokens - start), start + step >= tokens, stamp_ns(event))
+        for start, event in zip(starts, events[len(front) :], strict=False)
     ]
-    return [*([] if role is None else [role]), *contents, *writer.closing_events(tokens)]
+    return [*front, *contents, *writer.closing_events(tokens)]
 
 
 def _equal_json_with_usage(event: bytes, right: bytes) -> bool:

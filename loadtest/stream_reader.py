@@ -40,7 +40,7 @@ class StreamReader(ReplyEvents):
     """
 
     __slots__ = (
-        "_after", "_before", "_decoder", "_event_after", "_event_before", "_event_bytes", "_gaps_ns", "_read_bytes",
+        "_around", "_decoder", "_event_after", "_event_before", "_event_bytes", "_gaps_ns", "_read_bytes",
         "_run_from", "_settled_bytes", "_short_bytes", "_template_bytes", "_tokens_an_event", "first_byte_ns", "http",
         "kept", "last_read_ns", "plain", "read_size", "streamed",
     )  # fmt: skip
@@ -56,10 +56,12 @@ class StreamReader(ReplyEvents):
         self.read_size = READ_BYTES  # what to ask the socket for; if it gives all of that, there may be more
         self._gaps_ns = gaps.pending
         self._decoder = SseDecoder(MAX_EVENT_BYTES)
-        # The template: a read of _template_bytes, being _before + numbers + _after, with an event of _event_bytes,
-        # being _event_before + numbers + _event_after.  _read_bytes is the read's size, or 0 while the template must
-        # not be used: inside a chunk or an event.  _short_bytes is the same, or 0 where the short way has no number.
-        self._before = self._after = self._event_before = self._event_after = b""
+        # The template: a read of _template_bytes, with an event of _event_bytes in it; _around, and _event_before and
+        # _event_after, are what stands before and after the numbers, in the read and in the event.  _read_bytes is
+        # the read's size, or 0 while the template must not be used: inside a chunk or an event.  _short_bytes is the
+        # same, or 0 where the short way has no number.
+        self._around = b"", b""
+        self._event_before = self._event_after = b""
         self._template_bytes = self._read_bytes = self._short_bytes = 0
         self._tokens_an_event = 1
         self._event_bytes = 0
@@ -86,16 +88,20 @@ class StreamReader(ReplyEvents):
         """When the last byte came; 0 before the first."""
         return max(self.last_read_ns, self.last_token_ns)
 
-    def feed(self, data: bytes, now_ns: int) -> int:
-        """Take one read; MORE, or FIRST_TOKEN and ENDED as they apply.  Never raises for what the peer sent."""
+    def took(self, data: bytes, now_ns: int) -> bool:
+        """Take one read if it is just what is expected; with False nothing has happened, and `feed` is to have it."""
         if len(data) == self._short_bytes:
             number = self.tokens
-            if data == self._before + NUMBERS[number] + self._after:
+            if data == NUMBERS[number].join(self._around):
                 self.tokens = number + 1
                 self._gaps_ns.append(now_ns - self.last_token_ns)
                 self.last_token_ns = now_ns
-                return MORE
-        return self._feed_any(data, now_ns)
+                return True
+        return False
+
+    def feed(self, data: bytes, now_ns: int) -> int:
+        """Take one read; MORE, or FIRST_TOKEN and ENDED as they apply.  Never raises for what the peer sent."""
+        return MORE if self.took(data, now_ns) else self._feed_any(data, now_ns)
 
     def eof(self) -> None:
         """The peer has closed the connection."""
@@ -129,19 +135,25 @@ class StreamReader(ReplyEvents):
 
     def _take_expected(self, data: bytes, now_ns: int) -> bytes:
         """Take the pieces in front that are as the template foresees; what is left."""
-        position = 0
-        count, size = self._tokens_an_event, self._read_bytes
-        while position < len(data) and self._is_expected(data, position, now_ns):
+        position, size = 0, self._read_bytes
+        while position < len(data) and self._take_next(data, position, now_ns):
             position += size
-            self.gaps.record_ns((now_ns - self.last_token_ns) // count, count)
-            self.last_token_ns = now_ns
-            self.tokens += count
         return data[position:]
 
-    def _is_expected(self, data: bytes, position: int, now_ns: int) -> bool:
-        """Whether the template with the next numbers in it stands at ``position``."""
-        expected = self._before + counted(self.tokens, self._tokens_an_event) + self._after
-        return len(expected) == self._read_bytes and data.startswith(expected, position)
+    def _take_next(self, data: bytes, position: int, now_ns: int) -> bool:
+        """Take what stands at ``position`` if it is the template with the next numbers in it."""
+        count = self._tokens_an_event
+        expected = counted(self.tokens, count).join(self._around)
+        if len(expected) != self._read_bytes or not data.startswith(expected, position):
+            return False
+        self._advance(count, now_ns)
+        return True
+
+    def _advance(self, count: int, now_ns: int) -> None:
+        """Count an event of the run; what it has in common with the others of it is counted when the run ends."""
+        self.gaps.record_ns((now_ns - self.last_token_ns) // count, count)
+        self.last_token_ns = now_ns
+        self.tokens += count
 
     def _settle_run(self) -> None:
         events = self._run_events
@@ -213,5 +225,5 @@ class StreamReader(ReplyEvents):
             self._template_bytes = 0
             return
         self._event_before, self._event_after = self._before_number, self._after_number
-        self._before, self._after = read[:at] + self._event_before, self._event_after + read[at + len(event) :]
+        self._around = read[:at] + self._event_before, self._event_after + read[at + len(event) :]
         self._template_bytes, self._tokens_an_event, self._event_bytes = len(read), self.lone_tokens, len(event)

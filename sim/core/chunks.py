@@ -21,6 +21,7 @@ __all__ = ["ChunkShape", "StreamWriter", "full_answer"]
 _NEWLINES = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 _USAGE_KEYS = {"plain": b',"usage":', "escaped": b',"us\\u0061ge":'}
 _NESTED = b',"usage":{"prompt_tokens":1}'
+_STAMP = b',"sent_ns":'
 FINISH_REASON = "length"
 
 
@@ -36,6 +37,7 @@ class ChunkShape:
     newline: str
     tokens_per_chunk: int
     extras: str
+    stamp_sent: bool
 
     @classmethod
     def from_settings(cls, settings: GenSettings) -> ChunkShape:
@@ -89,7 +91,7 @@ class StreamWriter:
         self._templates: dict[int, tuple[bytes, bytes]] = {}
         self._pad, self._room = b"", 0
         if shape.chunk_bytes:
-            self._room = shape.chunk_bytes - len(self._content(b"", b"", b""))
+            self._room = shape.chunk_bytes - len(self._content(b"", b"", b"", b""))
             self._pad = b"x" * max(0, self._room)
 
     def role_event(self) -> bytes | None:
@@ -102,24 +104,28 @@ class StreamWriter:
         delta = b',"choices":[{"index":0,"delta":{"role":"assistant"' + content + b"}" + self._finish + self._choice_end
         return self._line + delta + self._tail(0) + b"}" + space + self._newline * 2
 
-    def content_event(self, first_token: int, count: int, last: bool) -> bytes:
-        """The event of tokens ``first_token`` .. ``first_token + count - 1``; ``last`` is the reply's last."""
+    def content_event(self, first_token: int, count: int, last: bool, sent_ns: int = 0) -> bytes:
+        """The event of tokens ``first_token`` .. ``first_token + count - 1``; ``last`` is the reply's last.
+
+        ``sent_ns`` is the time of its write, which the event says if its shape has ``stamp_sent``.
+        """
         if self._texts is not None:
             text = b"".join(self._texts[first_token : first_token + count])
         elif count == 1:
             text = b" %d" % first_token
         else:
             text = "".join(map(token_text, range(first_token, first_token + count))).encode()
-        if last or not self._templated:
+        stamp = _STAMP + b"%d" % sent_ns if self._shape.stamp_sent else b""
+        if last or stamp or not self._templated:
             finish = self._finish
             if last and self._shape.finish == "last":
                 finish = b',"finish_reason":"' + FINISH_REASON.encode() + b'"'
-            event = self._content(text, finish, self._tail(first_token + count))
+            event = self._content(text, finish, self._tail(first_token + count), stamp)
             return self._with_sse_lines(event, first_token) if self._shape.extras == "sse" else event
         # Events of one length of text differ in the text alone, padding included.
         template = self._templates.get(len(text))
         if template is None:
-            event = self._content(text, self._finish, self._usage_tail)
+            event = self._content(text, self._finish, self._usage_tail, b"")
             at = event.index(self._head) + len(self._head)
             template = self._templates[len(text)] = event[:at], event[at + len(text) :]
         before, after = template
@@ -140,15 +146,14 @@ class StreamWriter:
         events.append(b"data: [DONE]" + end)
         return events
 
-    def _content(self, text: bytes, finish: bytes, tail: bytes) -> bytes:
+    def _content(self, text: bytes, finish: bytes, tail: bytes, stamp: bytes) -> bytes:
         pad = b","
         if self._shape.chunk_bytes:
-            room = self._room - len(text) - len(finish) - len(tail)
+            room = self._room - len(text) - len(finish) - len(tail) - len(stamp)
             # The field OpenAI pads its own chunks with.
             pad = b',"obfuscation":"' + (self._pad[:room] if room > 0 else b"") + b'",'
-        return b"".join(
-            (self._line, pad, self._head, text, self._closer, finish, self._choice_end, tail, b"}", self._newline * 2)
-        )
+        front = (self._line, stamp, pad, self._head, text)
+        return b"".join((*front, self._closer, finish, self._choice_end, tail, b"}", self._newline * 2))
 
     def _with_sse_lines(self, event: bytes, first_token: int) -> bytes:
         """The event with lines that are no data around its own; before the first, a comment, an event by itself."""

@@ -6,6 +6,7 @@ many blocks or processes add up exactly, and percentiles are read from the sum, 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -40,22 +41,21 @@ class LogHistogram:
             self.max_ns = value_ns
 
     def record_all_ns(self, values_ns: Sequence[int]) -> None:
-        """Add one occurrence of each value, at a third of the price of as many calls of `record_ns`."""
+        """Add one occurrence of each value; of many values in few buckets, at a fraction of `record_ns`'s price."""
         if not values_ns:
             return
-        if min(values_ns) < 0:
-            values_ns = [max(0, value_ns) for value_ns in values_ns]
-        counts = self.counts
-        for value_ns in values_ns:
-            shift = value_ns.bit_length() - _SUB_BITS - 1
-            index = value_ns if shift <= 0 else (shift << _SUB_BITS) + (value_ns >> shift)
-            try:
-                counts[index] += 1
-            except KeyError:
-                counts[index] = 1
-        self.count += len(values_ns)
-        self.sum_ns += sum(values_ns)
-        self.max_ns = max(self.max_ns, max(values_ns))
+        ascending = sorted(values_ns)
+        if ascending[0] < 0:
+            ascending = [max(0, value_ns) for value_ns in ascending]
+        done = 0
+        while done < len(ascending):
+            shift = max(0, ascending[done].bit_length() - _SUB_BITS - 1)
+            index = (shift << _SUB_BITS) + (ascending[done] >> shift)
+            start, done = done, bisect_right(ascending, _upper_ns(index), done)
+            self.counts[index] = self.counts.get(index, 0) + done - start
+        self.count += len(ascending)
+        self.sum_ns += sum(ascending)
+        self.max_ns = max(self.max_ns, ascending[-1])
 
     def merge(self, other: LogHistogram) -> None:
         """Add all that ``other`` holds."""

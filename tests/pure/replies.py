@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from loadtest.stream_check import Expectation
 from loadtest.stream_reader import StreamReader
-from sim.core.chunks import ChunkShape, StreamWriter
 from loadtest.time_log import TimeLog
+from sim.core.chunks import ChunkShape, StreamWriter
 from sim.core.settings import GenSettings
 from sim.core.usage import Usage
 
@@ -62,9 +62,7 @@ class FullReader(StreamReader):
         pass
 
 
-def read(
-    reads: Iterable[bytes], *, keep: bool = False, step_ns: int = 10 * MS, foresee: bool = True
-) -> StreamReader:
+def read(reads: Iterable[bytes], *, keep: bool = False, step_ns: int = 10 * MS, foresee: bool = True) -> StreamReader:
     """Feed each read, ``step_ns`` apart; ``foresee`` False: the full way only."""
     reader = (StreamReader if foresee else FullReader)(TimeLog(), keep=keep)
     for number, data in enumerate(reads):

@@ -368,6 +368,7 @@ def test_the_shape_is_the_settings_part_by_the_same_names():
         newline="cr",
         tokens_per_chunk=3,
         extras="sse",
+        stamp_sent=True,
     )
     assert ChunkShape.from_settings(settings) == ChunkShape(
         dialect="openai",
@@ -378,6 +379,7 @@ def test_the_shape_is_the_settings_part_by_the_same_names():
         newline="cr",
         tokens_per_chunk=3,
         extras="sse",
+        stamp_sent=True,
     )
 
 
