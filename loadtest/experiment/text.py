@@ -126,6 +126,7 @@ def _run(result: Mapping[str, Any]) -> list[str]:
     rows = [
         [label, *(duration(client[key][column]) for column in columns), f"{client[key]['n']:,}"]
         for label, key in _LATENCIES.items()
+        if client.get(key)
     ]
     lines = ["", *table(["latency", *columns, "n"], rows)]
     rows = [
@@ -155,6 +156,7 @@ _LATENCIES = {
     "TTFT from planned": "ttft_s",
     "TTFT from sent": "ttft_from_sent_s",
     "ITL": "itl_s",
+    "transit from gen": "transit_s",
     "E2E from planned": "e2e_s",
     "send lateness": "lateness_s",
 }
