@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.experiment import compare, run_load
+from loadtest.experiment import compare, profile, run_load
 from loadtest.experiment.host import host_facts, versions
 from loadtest.experiment.options import parser
 from loadtest.experiment.overrides import check_run_ends, check_streams_outlive, lasting, scenario_from, settled_after_s
 from loadtest.experiment.processes import ChildFailedError
+from loadtest.experiment.profile_sampler import find_sampler
+from loadtest.experiment.profile_text import render_profile
 from loadtest.experiment.report import write_report
 from loadtest.experiment.result import analyze
 from loadtest.experiment.rounds import arms_with_control
@@ -109,6 +111,27 @@ def _run(options: argparse.Namespace) -> int:
     return _conclude(run.path, options.json)
 
 
+def _profile(options: argparse.Namespace) -> int:
+    command = find_sampler()
+    scenario = scenario_from(options)
+    if options.no_pin:
+        raise SettingError("--no-pin: the sampler must share one CPU with the orchestrator, or its samples are skewed")
+    options.warmup = max(options.warmup, settled_after_s(scenario))
+    lasts_s = options.warmup + profile.lasts_s(options.duration)
+    check_streams_outlive(scenario, lasts_s)
+    scenario = lasting(scenario, lasts_s + MARGIN_S)
+    sampler = {
+        "version": profile.sampler_version(command),
+        "hz": options.hz,
+        "duration_s": options.duration,
+        "native": options.native,
+    }
+    plan = {"policy": options.policy, "sampler": sampler, "asked_chunks_per_s": asked_chunks_per_s(scenario)}
+    run, topology = _prepare(options, scenario, plan)
+    asyncio.run(profile.measure(options, scenario, run, topology, command))
+    return _conclude_profile(run.path, options.json)
+
+
 def _up(options: argparse.Namespace) -> int:
     seeds = [] if options.seed is None else [f"{table}.seed={options.seed}" for table in ("ctx", "gen")]
     scenario = load_scenario(options.scenario, [*options.overrides, *seeds])
@@ -122,7 +145,8 @@ def _report(options: argparse.Namespace) -> int:
     if not (run_dir / "manifest.json").is_file():
         raise RunDirectoryError(f"RUN_DIR: {run_dir} holds no manifest.json, so it is not a run directory")
     try:
-        return _conclude(run_dir, options.json)
+        kind = json.loads((run_dir / "manifest.json").read_text()).get("kind")
+        return (_conclude_profile if kind == "profile" else _conclude)(run_dir, options.json)
     except ValueError as error:
         raise RunDirectoryError(f"RUN_DIR: {run_dir} cannot be read: {error}") from None
 
@@ -180,7 +204,14 @@ def _conclude(run_dir: Path, as_json: bool) -> int:
     return EXIT_VOID if result["verdict"]["state"] == "void" else EXIT_DONE
 
 
-_VERBS = {"compare": _compare, "run": _run, "up": _up, "report": _report, "scenarios": _scenarios}
+def _conclude_profile(run_dir: Path, as_json: bool) -> int:
+    """Fold the run directory into profile.json and flamegraph.svg, print it, and judge."""
+    result = profile.write_profile(run_dir)
+    print(json.dumps(result) if as_json else render_profile(result, run_dir))
+    return EXIT_VOID if result["verdict"]["state"] == "void" else EXIT_DONE
+
+
+_VERBS = {"compare": _compare, "run": _run, "profile": _profile, "up": _up, "report": _report, "scenarios": _scenarios}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,6 +15,7 @@ examples:
   disagg-sim compare filter-on my_pkg.mine:policy a policy of your own against it
   disagg-sim compare --set usage=null             the same, with usage null on every chunk
   disagg-sim run azure-conv --duration 60         one load run
+  disagg-sim profile parse                        where a chunk's microseconds go under a policy
   disagg-sim report runs/compare-...              the report again, from its files
 
 exit codes: 0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void
@@ -61,6 +62,18 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("scenario", metavar="SCENARIO", help="a name (see `disagg-sim scenarios`) or a TOML file")
     _add_run_options(run, scenario=None)
     run.add_argument("--duration", type=_positive, default=None, metavar="S", help="time in which requests start")
+
+    profile = verbs.add_parser("profile", help="where do a chunk's microseconds go? (needs py-spy)")
+    profile.add_argument(
+        "policy", nargs="?", metavar="POLICY", default="filter-on", help="as for compare; default: filter-on"
+    )
+    _add_run_options(profile, scenario="seed")
+    profile.add_argument("--duration", type=_positive, default=20.0, metavar="S", help="time sampled (default 20)")
+    profile.add_argument("--warmup", type=_positive, default=4.0, metavar="S", help="load before that (default 4)")
+    profile.add_argument("--hz", type=_at_least_one, default=100, metavar="N", help="samples a second (default 100)")
+    profile.add_argument(
+        "--no-native", dest="native", action="store_false", help="without C frames: quicker samples, coarser table"
+    )
 
     up = verbs.add_parser("up", help="start the topology and stay up")
     _add_topology_options(up, scenario="smoke")

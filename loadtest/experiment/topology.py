@@ -88,6 +88,10 @@ class Topology:
         """URL of a child's ``ops`` or ``listen`` port."""
         return str(self._child(name).addresses[port])
 
+    def pid(self, name: str) -> int:
+        """Process id of a child."""
+        return self._child(name).process.pid
+
     def _child(self, name: str) -> ChildProcess:
         return next(child for child in self.children if child.name == name)
 
