@@ -1,6 +1,6 @@
 """The command ``disagg-sim``: from words to a verb, from its end to an exit code.
 
-0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void.
+0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void (doctor: every run would be).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.experiment import compare, profile, run_load
+from loadtest.experiment import compare, doctor, profile, run_load
 from loadtest.experiment.host import host_facts, versions
 from loadtest.experiment.options import parser
 from loadtest.experiment.overrides import check_run_ends, check_streams_outlive, lasting, scenario_from, settled_after_s
@@ -132,6 +132,12 @@ def _profile(options: argparse.Namespace) -> int:
     return _conclude_profile(run.path, options.json)
 
 
+def _doctor(options: argparse.Namespace) -> int:
+    result = doctor.examine(quick=options.quick)
+    print(json.dumps(result) if options.json else doctor.render_doctor(result))
+    return EXIT_VOID if result["state"] == "bad" else EXIT_DONE
+
+
 def _up(options: argparse.Namespace) -> int:
     seeds = [] if options.seed is None else [f"{table}.seed={options.seed}" for table in ("ctx", "gen")]
     scenario = load_scenario(options.scenario, [*options.overrides, *seeds])
@@ -211,7 +217,15 @@ def _conclude_profile(run_dir: Path, as_json: bool) -> int:
     return EXIT_VOID if result["verdict"]["state"] == "void" else EXIT_DONE
 
 
-_VERBS = {"compare": _compare, "run": _run, "profile": _profile, "up": _up, "report": _report, "scenarios": _scenarios}
+_VERBS = {
+    "compare": _compare,
+    "run": _run,
+    "profile": _profile,
+    "doctor": _doctor,
+    "up": _up,
+    "report": _report,
+    "scenarios": _scenarios,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

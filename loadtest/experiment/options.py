@@ -18,7 +18,7 @@ examples:
   disagg-sim profile parse                        where a chunk's microseconds go under a policy
   disagg-sim report runs/compare-...              the report again, from its files
 
-exit codes: 0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void
+exit codes: 0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void (doctor: every run would be)
 """
 
 
@@ -74,6 +74,10 @@ def parser() -> argparse.ArgumentParser:
     profile.add_argument(
         "--no-native", dest="native", action="store_false", help="without C frames: quicker samples, coarser table"
     )
+
+    doctor = verbs.add_parser("doctor", help="what can this machine certify?")
+    doctor.add_argument("--quick", action="store_true", help="leave out the ceiling of fakes and load (20 s)")
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
 
     up = verbs.add_parser("up", help="start the topology and stay up")
     _add_topology_options(up, scenario="smoke")

@@ -122,9 +122,7 @@ def _block_reasons(files: RunFiles, sampled: Block | None, unsampled: Block | No
     merged = sampled.events / sampled.reads / files.setting("gen", "events_per_write", 1)
     if merged > limits.BATCHING_SUSPECT:
         state = "void" if merged > limits.BATCHING_VOID else "suspect"
-        text = (
-            f"{merged:.2f} events per read, all written apart: while sampled the orchestrator did not hold the load"
-        )
+        text = f"{merged:.2f} events per read, all written apart: while sampled the orchestrator did not hold the load"
         yield Reason("batching", state, text, merged)
     if unsampled is not None:
         drift = abs(sampled.cpu_ns / sampled.chunks / (unsampled.cpu_ns / unsampled.chunks) - 1)
