@@ -123,7 +123,7 @@ def _profile(options: argparse.Namespace) -> int:
     sampler = {
         "version": profile.sampler_version(command),
         "hz": options.hz,
-        "duration_s": options.duration,
+        "duration_s": profile.SETTLE_S + options.duration,
         "native": options.native,
     }
     plan = {"policy": options.policy, "sampler": sampler, "asked_chunks_per_s": asked_chunks_per_s(scenario)}

@@ -83,18 +83,18 @@ def sleep_finding(p50_s: float, p99_s: float) -> Finding:
     if p99_s <= TICK_S:
         state, meaning = "ok", f"within gen's tick of {TICK_S * 1e3:g} ms"
     elif p99_s <= limits.LATENESS_SUSPECT_S:
-        state, meaning = "limits", "ITL and lag below that are this machine's, not the orchestrator's"
+        state, meaning = "limits", "ITL and lag below p99 are the machine's, not the orchestrator's"
     else:
         state, meaning = "bad", f"tokens would be over {limits.LATENESS_SUSPECT_S * 1e3:g} ms late: suspect at best"
-    value = f"late by {p50_s * 1e3:.2f} ms, p99 {p99_s * 1e3:.2f} ms"
-    return Finding("timers", "sleep of 1 ms", value, state, meaning, {"late_p50_s": p50_s, "late_p99_s": p99_s})
+    value = f"p50 {p50_s * 1e3:.2f}, p99 {p99_s * 1e3:.2f} ms"
+    return Finding("timers", "late from 1 ms sleep", value, state, meaning, {"late_p50_s": p50_s, "late_p99_s": p99_s})
 
 
 def grain_finding(asked_s: float, came_s: float) -> Finding:
     """Uvloop keeps time in whole milliseconds."""
-    coarse = came_s > 2 * TICK_S
-    meaning = "lag counts above that grain only" if not coarse else "gen's tokens come in bursts"
-    value = f"{asked_s * 1e3:g} ms asked, {came_s * 1e3:.2f} ms came"
+    coarse = came_s > asked_s + TICK_S
+    meaning = "timers have whole ms, so lag has that grain" if not coarse else "gen's tokens come in bursts"
+    value = f"{asked_s * 1e3:g} ms came as {came_s * 1e3:.2f}"
     figures = {"asked_s": asked_s, "came_p50_s": came_s}
     return Finding("timers", "uvloop timer", value, "limits" if coarse else "ok", meaning, figures)
 
@@ -143,9 +143,7 @@ def governor_finding(governor: str | None) -> Finding:
     """Who sets the clock frequency."""
     figures = {"governor": governor}
     if governor is None:
-        return Finding(
-            "cpus", "clock frequency", "not known", "ok", "each block's yardstick shows if it moves", figures
-        )
+        return Finding("cpus", "clock frequency", "not known", "ok", "a compare shows if it moves", figures)
     if governor == "performance":
         return Finding("cpus", "clock frequency", governor, "ok", "held at the top", figures)
     meaning = "moves with load, so absolute costs do; `cpupower frequency-set -g performance` holds it"
@@ -167,9 +165,7 @@ def ports_finding(low: int, high: int) -> Finding:
     figures = {"low": low, "high": high, "connections": count}
     value = f"{low} to {high}"
     if low < HIGHEST_PORT:
-        meaning = (
-            f"reaches into {LOWEST_PORT} to {HIGHEST_PORT}, where servers are started: one may find its port taken"
-        )
+        meaning = f"reach into {LOWEST_PORT} to {HIGHEST_PORT}, the servers' ports: one may be taken at a start"
         return Finding("sockets", "local ports", value, "limits", meaning, figures)
     state = "ok" if count >= STREAMS_WANTED else "limits"
     return Finding("sockets", "local ports", value, state, f"at most {count:,} streams to one server address", figures)
@@ -194,7 +190,7 @@ def wait_finding(cpu: int | None, share: float) -> Finding:
         state, meaning = "limits", "a run started now is suspect: something else uses this CPU; see `top`"
     else:
         state, meaning = "ok", f"a run is suspect from {limits.ORCHESTRATOR_WAIT_SUSPECT:.0%} on"
-    return Finding("noise now", name, f"{share:.1%} of a spinning probe", state, meaning, figures)
+    return Finding("noise now", name, f"{share:.1%} of a spin", state, meaning, figures)
 
 
 def busy_finding(busy: Mapping[int, float]) -> Finding:
@@ -233,7 +229,7 @@ def yardstick_finding(spins_ns: Sequence[float]) -> Finding:
 def tool_finding(name: str, path: str | None, purpose: str, how: str) -> Finding:
     """A program that some commands need."""
     if path is not None:
-        return Finding("tools", name, path, "ok", purpose, {"path": path})
+        return Finding("tools", name, "found", "ok", purpose, {"path": path})
     return Finding("tools", name, "not found", "limits", f"no {purpose}; {how}", {"path": None})
 
 
@@ -242,9 +238,7 @@ def counter_finding(devices: Sequence[str]) -> Finding:
     units = [name for name in devices if name.startswith(("cpu", "armv8"))]
     figures = {"units": units}
     if units:
-        return Finding(
-            "tools", "hardware counters", ", ".join(units), "ok", "`perf stat` can count instructions", figures
-        )
+        return Finding("tools", "hardware counters", ", ".join(units), "ok", "`perf stat` counts instructions", figures)
     meaning = "`perf` counts no instructions here; valgrind does, on any machine"
     return Finding("tools", "hardware counters", "none", "limits", meaning, figures)
 

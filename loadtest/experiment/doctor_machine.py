@@ -1,4 +1,4 @@
-"""The machine's standing facts, read and held against what a run needs; what measures takes its time in `doctor_probe`."""
+"""The machine's standing facts, read and held against what a run needs; measuring is `doctor_probe`."""
 
 from __future__ import annotations
 

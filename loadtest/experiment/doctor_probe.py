@@ -22,8 +22,8 @@ __all__ = ["noise_findings", "timer_findings"]
 SLEEPS = 300
 SLEEP_S = 0.001
 TIMERS = 60
-TIMER_S = 0.0004
-"""Less than uvloop's grain, so that what comes is the grain."""
+TIMER_S = 0.0015
+"""Between two of uvloop's whole milliseconds."""
 NOISE_S = 3.0
 SPELL_S = 0.1
 _SPIN_ROUNDS = 28_000  # about 1 ms, as the orchestrator's own yardstick

@@ -18,6 +18,7 @@ from loadtest.experiment.processes import ChildFailedError, ChildProcess
 from loadtest.experiment.profile_flame import draw_flame
 from loadtest.experiment.profile_result import ARMS, fold_profile, read_stacks
 from loadtest.experiment.profile_sampler import check_ended_well, start_sampler, stop_sampler
+from loadtest.experiment.profile_stacks import awake
 from loadtest.experiment.rundir import RunDirectory, write_whole
 from loadtest.experiment.steps import finish_load, keep_servers_records, progress, recorded, start_topology
 from loadtest.experiment.topology import Topology
@@ -25,7 +26,7 @@ from loadtest.experiment.warmup import start_held_load
 from loadtest.experiment.watch import Watch
 from loadtest.scenario import Scenario
 
-__all__ = ["lasts_s", "measure", "sampler_version", "write_profile"]
+__all__ = ["SETTLE_S", "lasts_s", "measure", "sampler_version", "write_profile"]
 
 LEAD_S = 1.0
 SETTLE_S = 2.0
@@ -59,6 +60,7 @@ async def measure(
     try:
         with recorded(run, watch):
             await start_topology(options, topology, watch, scenario, [options.policy])
+            await watch.run(topology.ops("orchestrator", "POST", "/admin/policy", {"policy": options.policy}))
             await start_held_load(options, scenario, run, topology, watch)
             switch_ns = await _schedule_blocks(options, topology, watch)
             await watch.run(_until(switch_ns))
@@ -131,5 +133,7 @@ def write_profile(run_dir: Path) -> dict[str, Any]:
         "" if result["chunks_per_s"] is None else f"{result['chunks_per_s']:,.0f} chunks/s",
         "width is share of samples, a frame stands on its caller",
     ]
-    write_whole(run_dir / "flamegraph.svg", draw_flame(read_stacks(run_dir), title, ", ".join(filter(None, parts))))
+    write_whole(
+        run_dir / "flamegraph.svg", draw_flame(awake(read_stacks(run_dir)), title, ", ".join(filter(None, parts)))
+    )
     return result

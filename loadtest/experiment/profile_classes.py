@@ -21,8 +21,8 @@ CLASSES = {
     "framing": "find where HTTP chunks and events end",
     "policy": "the policy, and what it costs to call it",
     "send": "to the client's transport and its socket",
-    "loop": "event loop: waiting, timers, waking tasks, its health",
-    "rest": "the relay's own code, the await chain, all else",
+    "loop": "event loop: timers, waking tasks, their await chain, its own health",
+    "rest": "the relay's own code, and all that no row names",
 }
 
 
@@ -35,13 +35,16 @@ class Rule:
     functions: tuple[str, ...] = ("*",)
 
 
-_LIBC = "l[id]*"  # libc.so.6, ld-musl-x86_64.so.1, libpthread.so.0
+_LIBC = ("lib[cp][.t-]*", "ld-musl*")  # libc.so.6, libc-2.31.so, libpthread-2.31.so; musl's is its linker
+_SYSTEM_CALLS = {
+    "recv": ("*read", "*readv", "*recv", "*recvfrom", "*recvmsg"),
+    "send": ("*write", "*writev", "*send", "*sendto", "*sendmsg"),
+    "loop": ("epoll_*",),  # what `profile_stacks.awake` leaves of it
+}
 
 RULES = (
     # The kernel's part shows as the C library's call.
-    Rule("recv", _LIBC, ("*read", "*readv", "*recv", "*recvfrom", "*recvmsg")),
-    Rule("send", _LIBC, ("*write", "*writev", "*send", "*sendto", "*sendmsg")),
-    Rule("loop", _LIBC, ("epoll_*",)),
+    *(Rule(kind, library, calls) for kind, calls in _SYSTEM_CALLS.items() for library in _LIBC),
     # A collection strikes whoever allocates next.
     Rule("rest", "*", ("gc_collect*", "gc_alloc*")),
     # Policies; a plug-in's frames are nobody's and come to `arms`, which calls it.
@@ -49,7 +52,7 @@ RULES = (
     Rule("policy", "sim/orchestrator/arms.py"),
     Rule("policy", "sim/core/usage.py"),
     # Framing: events by us, HTTP chunks by aiohttp's parser (engine stream).
-    Rule("framing", "sim/core/sse.py"),
+    Rule("framing", "sim/core/sse.py", ("SseDecoder.*",)),  # its functions are a policy's, too
     Rule("framing", "_http_parser.c"),
     Rule("framing", "llhttp.c"),
     # From the loop's read to the reader: uvloop's C code, aiohttp's protocol and its queue of bytes.
@@ -57,7 +60,7 @@ RULES = (
     Rule("recv", "loop.c", ("*uv_stream_on_read*", "*uv_stream_buffered_*", "*pause_reading", "*resume_reading")),
     Rule("recv", "loop.c", ("*is_reading",)),
     Rule("recv", "aiohttp/client_proto.py"),
-    Rule("recv", "aiohttp/base_protocol.py", ("*.pause_reading", "*.resume_reading")),
+    Rule("recv", "aiohttp/base_protocol.py", ("*pause_*reading", "*resume_*reading")),
     Rule("recv", "aiohttp/streams.py"),
     Rule("recv", "aiohttp/helpers.py", ("set_result",)),
     # From the write to the socket.
@@ -80,6 +83,14 @@ RULES = (
     Rule("loop", "sim/service/wheel.py"),
     Rule("loop", "sim/orchestrator/watch.py"),
     Rule("loop", "sim/service/server.py"),
+    # The await chain: what a task passes through, each time it is woken, on the way to the coroutine that waits.
+    Rule("loop", "aiohttp/web_protocol.py", ("RequestHandler._handle_request",)),
+    Rule("loop", "aiohttp/web_app.py", ("Application._handle",)),
+    Rule("loop", "aiohttp/web_middlewares.py"),
+    Rule("loop", "sim/service/http_json.py", ("error_middleware",)),
+    Rule("loop", "sim/service/openai_app.py", ("data_app.*",)),
+    Rule("loop", "sim/orchestrator/app.py", ("Orchestrator.complete",)),
+    Rule("loop", "sim/orchestrator/relay.py", ("StreamRelay.run", "StreamRelay._deliver", "StreamRelay._pump")),
     # Python code of ours and aiohttp's that no row above names.
     Rule("rest", "sim/*"),
     Rule("rest", "aiohttp/*"),

@@ -13,7 +13,7 @@ from typing import Any
 from loadtest.experiment import thresholds as limits
 from loadtest.experiment.blocks import Block, IncompleteBlockError
 from loadtest.experiment.profile_sampler import LOG_NAME, STACKS_NAME, SamplerLog, read_log
-from loadtest.experiment.profile_stacks import Stack, class_rows, parse_folded
+from loadtest.experiment.profile_stacks import Stack, awake, class_rows, parse_folded
 from loadtest.experiment.reasons import Reason, graded
 from loadtest.experiment.run_files import RunFiles
 from loadtest.experiment.verdict import weighed
@@ -33,14 +33,15 @@ DISTURBED_SUSPECT = 0.25
 
 
 def read_stacks(run_dir: Path) -> list[Stack]:
-    """What was sampled; nothing if the sampler wrote nothing.  FoldedError for a file that is not its own."""
+    """What was sampled, waiting included; nothing if there is no file.  FoldedError for a file that is not its own."""
     path = run_dir / STACKS_NAME
     return parse_folded(path.read_text()) if path.exists() else []
 
 
 def fold_profile(run_dir: Path) -> dict[str, Any]:
     """The result of the profile in ``run_dir``; FileNotFoundError without a manifest, ValueError for a broken file."""
-    files, stacks = RunFiles.read(run_dir), read_stacks(run_dir)
+    files, everything = RunFiles.read(run_dir), read_stacks(run_dir)
+    stacks = awake(everything)
     log_path = run_dir / "logs" / LOG_NAME
     log = read_log(log_path.read_text(errors="replace") if log_path.exists() else "")
     blocks = dict(_blocks(files))
@@ -49,6 +50,7 @@ def fold_profile(run_dir: Path) -> dict[str, Any]:
     plan = files.manifest["sampler"]
     rows = class_rows(stacks, cost)
     samples = sum(stack.count for stack in stacks)
+    waiting = sum(stack.count for stack in everything) - samples
     reasons = [
         *_run_reasons(files.manifest, samples, log),
         *_block_reasons(files, sampled, unsampled),
@@ -68,7 +70,7 @@ def fold_profile(run_dir: Path) -> dict[str, Any]:
         if sampled is None
         else sampled.cpu_sys_s / max(1e-9, sampled.cpu_sys_s + sampled.cpu_user_s),
         "classes": rows,
-        "sampler": {**plan, "samples": samples, "errors": log.errors, "behind_s": log.behind_s},
+        "sampler": {**plan, "samples": samples, "waiting": waiting, "errors": log.errors, "behind_s": log.behind_s},
         "scenario": files.manifest["scenario"],
         "versions": files.manifest["versions"],
         "host": files.manifest["host"],

@@ -13,7 +13,7 @@ from typing import Any
 
 from loadtest.experiment.profile_classes import CLASSES, classify
 
-__all__ = ["FoldedError", "Stack", "class_rows", "parse_folded"]
+__all__ = ["FoldedError", "Stack", "awake", "class_rows", "parse_folded"]
 
 _NORMAL_95 = 1.96
 _FRAMES_KEPT = 8
@@ -42,6 +42,18 @@ def parse_folded(text: str) -> list[Stack]:
             raise FoldedError(f"line {number}: {line[:60]!r} is not of the form frame;frame COUNT")
         stacks.append(Stack(tuple(frames.split(";")), int(count)))
     return stacks
+
+
+def awake(stacks: Iterable[Stack]) -> list[Stack]:
+    """The stacks without those that wait in epoll.
+
+    A thread there that is ready to run has mostly just been woken and waits for the CPU that the sampler has: such
+    samples were 3 to 19 % of all, where in-kernel sampling (``perf``) puts 2 to 3 % of the CPU time.
+    """
+    return [stack for stack in stacks if not stack.frames[-1].startswith(_WAITS)]
+
+
+_WAITS = ("epoll_wait", "epoll_pwait")
 
 
 def class_rows(stacks: Iterable[Stack], cpu_us_per_chunk: float | None) -> list[dict[str, Any]]:

@@ -66,7 +66,7 @@ def _method(result: Mapping[str, Any]) -> str:
     sampler, before = result["sampler"], result["cpu_us_per_chunk_unsampled"]
     text = (
         f"{sampler['samples']:,} samples by py-spy {sampler['version']} in {sampler['duration_s']:g} s at "
-        f"{sampler['hz']} a second, idle ones left out; ± is their 95 % sampling error, in points."
+        f"{sampler['hz']} a second, waiting left out; ± is their 95 % sampling error, in points."
     )
     if before is not None:
         text += f" Just before, unsampled, a chunk cost {before:.1f} us."
