@@ -91,8 +91,9 @@ RULES = (
     Rule("loop", "sim/service/openai_app.py", ("data_app.*",)),
     Rule("loop", "sim/orchestrator/app.py", ("Orchestrator.complete",)),
     Rule("loop", "sim/orchestrator/relay.py", ("StreamRelay.run", "StreamRelay._deliver", "StreamRelay._pump")),
-    # Python code of ours and aiohttp's that no row above names.
-    Rule("rest", "sim/*"),
+    # Python code of ours and aiohttp's that no row above names; what is in sim/core belongs to its caller.
+    Rule("rest", "sim/orchestrator/*"),
+    Rule("rest", "sim/service/*"),
     Rule("rest", "aiohttp/*"),
 )
 
