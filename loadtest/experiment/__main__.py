@@ -1,6 +1,6 @@
 """The command ``disagg-sim``: from words to a verb, from its end to an exit code.
 
-0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void.
+0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void (doctor: every run would be).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.experiment import compare, micro, run_load
+from loadtest.experiment import compare, doctor, micro, profile, run_load
 from loadtest.experiment.cachegrind import check_valgrind
 from loadtest.experiment.host import host_facts, versions
 from loadtest.experiment.instruction_figures import count_figures, count_text
@@ -25,6 +25,8 @@ from loadtest.experiment.micro_text import render_micro
 from loadtest.experiment.options import parser
 from loadtest.experiment.overrides import check_run_ends, check_streams_outlive, lasting, scenario_from, settled_after_s
 from loadtest.experiment.processes import ChildFailedError
+from loadtest.experiment.profile_sampler import find_sampler
+from loadtest.experiment.profile_text import render_profile
 from loadtest.experiment.report import write_report
 from loadtest.experiment.result import analyze
 from loadtest.experiment.rounds import arms_with_control
@@ -132,6 +134,33 @@ def _run(options: argparse.Namespace) -> int:
     return _conclude(run.path, options.json)
 
 
+def _profile(options: argparse.Namespace) -> int:
+    command = find_sampler()
+    scenario = scenario_from(options)
+    if options.no_pin:
+        raise SettingError("--no-pin: the sampler must share one CPU with the orchestrator, or its samples are skewed")
+    options.warmup = max(options.warmup, settled_after_s(scenario))
+    lasts_s = options.warmup + profile.lasts_s(options.duration)
+    check_streams_outlive(scenario, lasts_s)
+    scenario = lasting(scenario, lasts_s + MARGIN_S)
+    sampler = {
+        "version": profile.sampler_version(command),
+        "hz": options.hz,
+        "duration_s": profile.SETTLE_S + options.duration,
+        "native": options.native,
+    }
+    plan = {"policy": options.policy, "sampler": sampler, "asked_chunks_per_s": asked_chunks_per_s(scenario)}
+    run, topology = _prepare(options, scenario, plan)
+    asyncio.run(profile.measure(options, scenario, run, topology, command))
+    return _conclude_profile(run.path, options.json)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    result = doctor.examine(quick=options.quick)
+    print(json.dumps(result) if options.json else doctor.render_doctor(result))
+    return EXIT_VOID if result["state"] == "bad" else EXIT_DONE
+
+
 def _up(options: argparse.Namespace) -> int:
     seeds = [] if options.seed is None else [f"{table}.seed={options.seed}" for table in ("ctx", "gen")]
     scenario = load_scenario(options.scenario, [*options.overrides, *seeds])
@@ -170,8 +199,7 @@ def _report(options: argparse.Namespace) -> int:
         raise RunDirectoryError(f"RUN_DIR: {run_dir} holds no manifest.json, so it is not a run directory")
     try:
         kind = json.loads((run_dir / "manifest.json").read_text()).get("kind")
-        conclude = {"micro": _conclude_micro, "instructions": _conclude_count}.get(kind, _conclude)
-        return conclude(run_dir, options.json)
+        return _CONCLUSIONS.get(kind, _conclude)(run_dir, options.json)
     except (ValueError, OSError) as error:
         raise RunDirectoryError(f"RUN_DIR: {run_dir} cannot be read: {error}") from None
 
@@ -246,11 +274,23 @@ def _conclude_count(run_dir: Path, as_json: bool) -> int:
     return EXIT_VOID if result["verdict"]["state"] == "void" else EXIT_DONE
 
 
+def _conclude_profile(run_dir: Path, as_json: bool) -> int:
+    """Fold the run directory into profile.json and flamegraph.svg, print it, and judge."""
+    result = profile.write_profile(run_dir)
+    print(json.dumps(result) if as_json else render_profile(result, run_dir))
+    return EXIT_VOID if result["verdict"]["state"] == "void" else EXIT_DONE
+
+
+_CONCLUSIONS = {"micro": _conclude_micro, "instructions": _conclude_count, "profile": _conclude_profile}
+"""How a run directory of each kind is concluded; those that are not here, by `_conclude`."""
+
 _VERBS = {
     "compare": _compare,
     "run": _run,
-    "up": _up,
     "micro": _micro,
+    "profile": _profile,
+    "doctor": _doctor,
+    "up": _up,
     "report": _report,
     "scenarios": _scenarios,
 }

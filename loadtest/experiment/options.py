@@ -21,9 +21,10 @@ examples:
   disagg-sim compare --counter instructions       the same in user instructions, on any box
   disagg-sim run azure-conv --duration 60         one load run
   disagg-sim micro filter-off filter-on           what each costs per chunk, timed alone
+  disagg-sim profile parse                        where a chunk's microseconds go under a policy
   disagg-sim report runs/compare-...              the report again, from its files
 
-exit codes: 0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void
+exit codes: 0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void (doctor: every run would be)
 """
 
 
@@ -76,6 +77,22 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("scenario", metavar="SCENARIO", help="a name (see `disagg-sim scenarios`) or a TOML file")
     _add_run_options(run, scenario=None)
     run.add_argument("--duration", type=_positive, default=None, metavar="S", help="time in which requests start")
+
+    profile = verbs.add_parser("profile", help="where do a chunk's microseconds go? (needs py-spy)")
+    profile.add_argument(
+        "policy", nargs="?", metavar="POLICY", default="filter-on", help="as for compare; default: filter-on"
+    )
+    _add_run_options(profile, scenario="seed")
+    profile.add_argument("--duration", type=_positive, default=20.0, metavar="S", help="time sampled (default 20)")
+    profile.add_argument("--warmup", type=_positive, default=4.0, metavar="S", help="load before that (default 4)")
+    profile.add_argument("--hz", type=_at_least_one, default=100, metavar="N", help="samples a second (default 100)")
+    profile.add_argument(
+        "--no-native", dest="native", action="store_false", help="without C frames: quicker samples, coarser table"
+    )
+
+    doctor = verbs.add_parser("doctor", help="what can this machine certify?")
+    doctor.add_argument("--quick", action="store_true", help="leave out the ceiling of fakes and load (20 s)")
+    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
 
     up = verbs.add_parser("up", help="start the topology and stay up")
     _add_topology_options(up, scenario="smoke")

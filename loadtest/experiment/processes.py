@@ -23,6 +23,7 @@ READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 _LOG_LINES_SHOWN = 6
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>; Linux
+_PR_SET_PTRACER, _PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)  # "Yama"
 _LIBC = ctypes.CDLL(None)
 
 
@@ -126,5 +127,9 @@ class ChildProcess:
 
 
 def _end_with_parent() -> None:
-    """In the child, before it runs: get SIGTERM if the experiment dies, even by SIGKILL, so that nothing is left."""
+    """In the child, before it runs: get SIGTERM if the experiment dies, even by SIGKILL, so that nothing is left.
+
+    And let a sampler that is not its parent look at it (`profile`); kernels without Yama refuse that, and need not.
+    """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _LIBC.prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY)

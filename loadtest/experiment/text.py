@@ -10,7 +10,7 @@ from typing import Any
 from loadtest.experiment import sentences
 from loadtest.experiment.number_formats import duration
 
-__all__ = ["WIDTH", "render_text", "table"]
+__all__ = ["WIDTH", "render_text", "table", "verdict_lines", "wrapped"]
 
 WIDTH = 100
 _NAME_WIDTH = 20
@@ -19,16 +19,17 @@ _NAME_WIDTH = 20
 def render_text(result: Mapping[str, Any], report: Path | None) -> str:
     """The whole of it; ``report`` is where the HTML is."""
     body = _compare(result) if result["schema"].startswith("disagg-sim/compare/") else _run(result)
-    lines = [*_verdict(result["verdict"]), *body]
+    lines = [*verdict_lines(result["verdict"]), *body]
     if report is not None:
         lines += ["", f"report: {report}"]
     return "\n".join(lines)
 
 
-def _verdict(verdict: Mapping[str, Any]) -> list[str]:
+def verdict_lines(verdict: Mapping[str, Any]) -> list[str]:
+    """The verdict's line and one for each reason."""
     lines = [f"VERDICT: {verdict['state'].upper()} - {sentences.verdict_line(verdict)}"]
     for reason in verdict["reasons"]:
-        lines += _wrapped(reason["text"], f"  {reason['state']:8}")
+        lines += wrapped(reason["text"], f"  {reason['state']:8}")
     return lines
 
 
@@ -48,14 +49,14 @@ def _compare(result: Mapping[str, Any]) -> list[str]:
     for difference in result["differences"]:
         sentence = sentences.difference_sentence(difference, at)
         claims = difference["cpu_us_per_chunk"] is not None
-        lines += _wrapped(sentences.qualified(sentence, state) if claims else sentence)
-    lines += _wrapped(sentences.control_sentence(result["control"]))
+        lines += wrapped(sentences.qualified(sentence, state) if claims else sentence)
+    lines += wrapped(sentences.control_sentence(result["control"]))
     lines += _restarts(result["restarts"], state)
     lines += _slopes(result["regression"], state)
     known = any(arm["cpu_us_per_request"] for arm in result["arms"].values())
     sentence = sentences.request_cost_sentence(result["arms"])
-    lines += _wrapped(sentences.qualified(sentence, state) if known else sentence)
-    lines += _wrapped(
+    lines += wrapped(sentences.qualified(sentence, state) if known else sentence)
+    lines += wrapped(
         f"{sentences.rounds_sentence(result['rounds'])} {sentences.gate_sentence(result['equality'])} "
         f"{sentences.streams_sentence(result['client']['streams'])} {_counters(result)}"
     )
@@ -101,7 +102,7 @@ def _restarts(restarts: Mapping[str, Any] | None, state: str) -> list[str]:
                 f"Over {restarts['starts']} process starts, {spread['a']} minus {spread['b']} is "
                 f"{spread['mean']:+.2f} us on average, from {spread['low']:+.2f} to {spread['high']:+.2f}."
             )
-            lines += _wrapped(sentences.qualified(text, state))
+            lines += wrapped(sentences.qualified(text, state))
     return lines
 
 
@@ -117,7 +118,7 @@ def _slopes(regression: Mapping[str, Any] | None, state: str) -> list[str]:
         f"Chunks and requests taken apart: us per chunk {per_chunk}; us per request {request['estimate']:.0f} "
         f"{_interval(request['ci95'], 0)}."
     )
-    return _wrapped(sentences.qualified(text, state))
+    return wrapped(sentences.qualified(text, state))
 
 
 def _run(result: Mapping[str, Any]) -> list[str]:
@@ -147,8 +148,8 @@ def _run(result: Mapping[str, Any]) -> list[str]:
             f"{'' if rate is None else f', {rate:,.0f} chunks/s on average,'} at {cost:.1f} us of CPU per chunk, "
             f"requests included{'' if per_read is None else f'; {per_read:.2f} events per read'}."
         )
-        lines += _wrapped(sentences.qualified(text, result["verdict"]["state"]))
-    lines += _wrapped(f"{sentences.streams_sentence(client['streams'])} {_counters(result)}")
+        lines += wrapped(sentences.qualified(text, result["verdict"]["state"]))
+    lines += wrapped(f"{sentences.streams_sentence(client['streams'])} {_counters(result)}")
     return lines
 
 
@@ -189,7 +190,8 @@ def _short(name: str, width: int) -> str:
     return f"{name[: width - tail - 1]}…{name[-tail:]}"
 
 
-def _wrapped(text: str, lead: str = "") -> list[str]:
+def wrapped(text: str, lead: str = "") -> list[str]:
+    """The text in lines of `WIDTH`, all indented by as much as ``lead`` is long."""
     return textwrap.wrap(text, WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead))
 
 

@@ -72,6 +72,15 @@ class Topology:
     _session: aiohttp.ClientSession | None = None
     _socket_dir: tempfile.TemporaryDirectory[str] | None = None
 
+    async def start_gen(self, scenario: Scenario) -> None:
+        """Start one gen server and nothing else.  ChildFailedError if it does not get ready."""
+        self._session = aiohttp.ClientSession(timeout=_OPS_TIMEOUT)
+        logs = self.run_dir / "logs"
+        logs.mkdir(exist_ok=True)
+        listen, ops = (f"127.0.0.1:{port}" for port in free_ports(2))
+        argv = [*_module("sim.gen_server"), "--listen", listen, "--ops", ops, *_flags(scenario.gen)]
+        self.children.append(await ChildProcess.start("gen0", argv, logs / "gen0.log", self.pinning.others))
+
     async def start(self, scenario: Scenario, policies: Sequence[str], *, unix_upstreams: bool = False) -> None:
         """Start ctx, gen and orchestrator and wait until the orchestrator has both; no policies: all built-in ones.
 
@@ -119,6 +128,10 @@ class Topology:
     def address(self, name: str, port: str = "ops") -> str:
         """URL of a child's ``ops`` or ``listen`` port."""
         return str(self._child(name).addresses[port])
+
+    def pid(self, name: str) -> int:
+        """Process id of a child."""
+        return self._child(name).process.pid
 
     def _child(self, name: str) -> ChildProcess:
         return next(child for child in self.children if child.name == name)

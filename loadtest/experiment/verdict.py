@@ -38,9 +38,8 @@ def judge(facts: Facts) -> Verdict:
 
 
 def verdict_of(found: Iterable[Reason]) -> Verdict:
-    """The verdict that these reasons make, by weight."""
-    reasons = list(found)
-    reasons.sort(key=lambda reason: STATES.index(reason.state))
+    """The reasons by weight, and the state that the heaviest gives."""
+    reasons = sorted(found, key=lambda reason: STATES.index(reason.state))
     worst = reasons[0].state if reasons else "note"
     return Verdict("valid" if worst == "note" else worst, tuple(reasons))
 
