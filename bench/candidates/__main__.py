@@ -9,7 +9,7 @@ def main() -> None:
     """Print one line for each candidate."""
     for candidate in (*relays(), *gens(), *clients()):
         reason = candidate.missing()
-        print(f"{candidate.kind:7}{candidate.name:20}{candidate.version() if reason is None else f'missing: {reason}'}")
+        print(f"{candidate.kind:7}{candidate.name:22}{candidate.version() if reason is None else f'missing: {reason}'}")
 
 
 if __name__ == "__main__":

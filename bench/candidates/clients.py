@@ -49,5 +49,5 @@ def _locust_version() -> str:
 CLIENTS = (
     Candidate("locust-http", "client", _locust_version, lambda: None, _locust("locust_http.py"), ready_path=""),
     Candidate("locust-fasthttp", "client", _locust_version, lambda: None, _locust("locust_fasthttp.py"), ready_path=""),
-    Candidate("aiohttp", "client", here("aiohttp"), lambda: None, _aiohttp_argv, ready_path=""),
+    Candidate("aiohttp-client", "client", here("aiohttp"), lambda: None, _aiohttp_argv, ready_path=""),
 )

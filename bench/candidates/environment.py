@@ -40,7 +40,9 @@ class Environment:
             return f"no {self._relative}: `make bench-env` makes it"
         errors = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
         why = errors[0].removeprefix("ERROR: ") if errors else "interrupted"
-        return f"`make bench-env` could not make {self._relative} ({why}; all of it in {self._relative}.log): run it again"
+        return (
+            f"`make bench-env` could not make {self._relative} ({why}; all of it in {self._relative}.log): run it again"
+        )
 
     def version_of(self, package: str) -> Callable[[], str]:
         """What tells the version of ``package`` in it, "not installed" if it is not there."""

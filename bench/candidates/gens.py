@@ -23,9 +23,7 @@ def _tok_s(load: Load | None) -> float:
 
 def _aiohttp_argv(addresses: Addresses, _directory: Path, load: Load | None) -> Sequence[str]:
     script = str(PROGRAMS / "gen_aiohttp.py")
-    return with_all_fds(
-        script, "--port", str(addresses.port), "--tok-s", str(_tok_s(load)), imports_bench=True
-    )
+    return with_all_fds(script, "--port", str(addresses.port), "--tok-s", str(_tok_s(load)), imports_bench=True)
 
 
 def _guidellm_argv(addresses: Addresses, _directory: Path, load: Load | None) -> Sequence[str]:
@@ -55,11 +53,9 @@ def _aiperf_argv(addresses: Addresses, _directory: Path, load: Load | None) -> S
 
 
 GENS = (
-    Candidate("aiohttp", "gen", here("aiohttp"), lambda: None, _aiohttp_argv),
+    Candidate("aiohttp-gen", "gen", here("aiohttp"), lambda: None, _aiohttp_argv),
     # Its replies are as long as its own setting or the request's max_tokens, whichever is less.
     Candidate("guidellm-mock", "gen", _GUIDELLM.version_of("guidellm"), _GUIDELLM.missing, _guidellm_argv),
     # Not run by us: its flags are those of its source.
-    Candidate(
-        "aiperf-mock-server", "gen", _AIPERF.version_of("aiperf-mock-server"), _aiperf_missing, _aiperf_argv
-    ),
+    Candidate("aiperf-mock-server", "gen", _AIPERF.version_of("aiperf-mock-server"), _aiperf_missing, _aiperf_argv),
 )

@@ -65,7 +65,7 @@ def _nginx_version() -> str:
     path = _nginx_path()
     if path is None:
         return "not installed"
-    told = subprocess.run([path, "-v"], capture_output=True, text=True, timeout=10, check=False).stderr
+    told = subprocess.run([path, "-v"], capture_output=True, text=True, timeout=10, check=False).stderr  # noqa: S603
     found = re.search(r"nginx/(\S+)", told)
     return found[1] if found else told.strip()
 
@@ -75,7 +75,9 @@ def _nginx_argv(addresses: Addresses, directory: Path, _load: Load | None) -> Se
     user = "user root root;\n" if os.geteuid() == 0 else ""  # else it could not write into a directory of root's
     gen = addresses.gen_url.removeprefix("http://")
     config.write_text(_NGINX_CONF.format(user=user, gen=gen, port=addresses.port))
-    return with_all_fds(_nginx_path() or "nginx", "-p", str(directory.resolve()), "-e", "stderr", "-c", str(config.resolve()))
+    return with_all_fds(
+        _nginx_path() or "nginx", "-p", str(directory.resolve()), "-e", "stderr", "-c", str(config.resolve())
+    )
 
 
 def _router(environment: Environment, module: str, *flags: str) -> Callable[..., Sequence[str]]:
@@ -138,6 +140,6 @@ RELAYS = (
         ),
         ready_path="/readiness",
     ),
-    Candidate("fastapi-aiohttp", "relay", _fastapi_version, _FASTAPI.missing, _fastapi("relay_trtllm_shape.py")),
+    Candidate("fastapi-trtllm-shape", "relay", _fastapi_version, _FASTAPI.missing, _fastapi("relay_trtllm_shape.py")),
     Candidate("fastapi-httpx", "relay", _fastapi_version, _FASTAPI.missing, _fastapi("relay_httpx.py")),
 )
