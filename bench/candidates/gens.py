@@ -40,8 +40,8 @@ def _aiperf_missing() -> str | None:
     if _AIPERF_SERVER.exists():
         return None
     return (
-        "not on PyPI (it lies in AIPerf's source, tests/aiperf_mock_server, and is not in its package): "
-        f"`{_AIPERF.directory.name}` in .bench with `pip install AIPERF_SOURCE/tests/aiperf_mock_server` has it"
+        "not on PyPI, nor in AIPerf's package: from AIPerf's source, `python3 -m venv .bench/aiperf && "
+        ".bench/aiperf/bin/pip install tests/aiperf_mock_server`"
     )
 
 
