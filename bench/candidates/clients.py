@@ -22,11 +22,10 @@ def _locust(program: str) -> Callable[..., Sequence[str]]:
     def argv(addresses: Addresses, directory: Path, load: Load | None) -> Sequence[str]:
         load = _loads(load)
         spawn_per_s = max(1, round(load.streams / load.ramp_s)) if load.ramp_s > 0 else load.streams
-        lasts_s = max(1, round(load.ramp_s + load.duration_s))
         return with_all_fds(
             *("-m", "locust", "-f", str(PROGRAMS / program), "--headless", "--only-summary", "--loglevel", "WARNING"),
-            *("-u", str(load.streams), "-r", str(spawn_per_s), "-t", f"{lasts_s}s", "--stop-timeout", "0"),
-            *("--host", addresses.target_url, "--directory", str(directory)),
+            *("-u", str(load.streams), "-r", str(spawn_per_s), "--stop-timeout", "0"),
+            *("--host", addresses.target_url, "--directory", str(directory), "--duration-s", str(load.duration_s)),
             imports_bench=True,
         )
 

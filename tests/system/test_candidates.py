@@ -149,6 +149,16 @@ def test_a_client_counts_each_token_as_it_comes(candidate, tmp_path):
         assert told == {"tokens": 35, "streams": 6, "failed": 1}
 
 
+@each(clients())
+def test_a_client_ends_by_itself_when_its_time_is_over(candidate, tmp_path):
+    load = Load(streams=2, tok_s=1.0, ramp_s=0.1, duration_s=0.5)
+    with lockstep_server(lambda reply: reply.begin()) as url:
+        with running(candidate, tmp_path, load, target_url=url) as (process, _, log):
+            assert process.wait(TIMEOUT_S) == 0
+        told = json.loads(log.read_text().splitlines()[-1])
+        assert (told["tokens"], told["failed"]) == (0, 0)
+
+
 def test_a_candidate_gets_all_the_open_files_it_may_have():
     argv = with_all_fds("/bin/sh", "-c", "ulimit -n; echo $$")
     lowered = ("/bin/sh", "-c", 'ulimit -Sn 256; exec "$@"', "sh", *argv)
