@@ -69,8 +69,8 @@ async def standing_streams(rig: Rig, chain: Chain, streams: int, tok_s: float, t
     result = window_figures(first, last, streams * tok_s)
     for role, bytes_before in before.items():
         if bytes_before:
-            rss = (rss_bytes(rig.pid(role)) - bytes_before) / 1024 / streams
-            result["processes"][role]["rss_kib_per_stream"] = rss
+            rss = (rss_bytes(rig.pid(role)) - bytes_before) / 1e3 / streams
+            result["processes"][role]["rss_kb_per_stream"] = rss
     result["syscalls"] = None
     if timing.syscalls_s:
         counted = await count_syscalls(tree_of(rig.pid(chain.subject)), timing.syscalls_s)

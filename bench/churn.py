@@ -1,4 +1,4 @@
-"""What one request costs the orchestrator: replies of one token, open loop, so that hardly anything but requests is left.
+"""What one request costs the orchestrator: replies of one token, open loop, so that little but requests is left.
 
 Two hops each: the client's body to ctx, its answer and the body to gen, and one token back.
 """
@@ -66,9 +66,7 @@ async def request_cost(rig: Rig, relay: Candidate, churn: Churn) -> dict[str, An
         )
         ops = f"127.0.0.1:{addresses.second_port}"
         out = str(folder.absolute())
-        return LoadPlan(
-            host=addresses.target_url, settings=load, gen=settings, cache_hit_ratio=0.25, out=out, ops=ops
-        )
+        return LoadPlan(host=addresses.target_url, settings=load, gen=settings, cache_hit_ratio=0.25, out=out, ops=ops)
 
     at_client = Addresses(next(ports), target_url=f"http://127.0.0.1:{at_relay.port}", second_port=next(ports))
     await rig.start("client", ours.client(plan_of), at_client, Load(1, _REPLY_TOK_S, 0.0, churn.duration_s))

@@ -20,8 +20,22 @@ from bench.candidate import Addresses, Candidate, Load
 from loadtest.plan import LoadPlan, LoadSettings
 from sim.core.settings import GenSettings, OrchestratorSettings
 
-__all__ = ["CHUNK_BYTES", "READY_WORD", "client", "ctx", "engines", "gen", "gen_settings", "orchestrator", "policies", "standing_plan"]
+__all__ = [
+    "CHUNK_BYTES",
+    "CLIENT_NAME",
+    "GEN_NAME",
+    "READY_WORD",
+    "client",
+    "ctx",
+    "engines",
+    "gen",
+    "gen_settings",
+    "orchestrator",
+    "policies",
+    "standing_plan",
+]
 
+GEN_NAME, CLIENT_NAME = "our gen", "our Locust load"
 CHUNK_BYTES = 258
 READY_WORD = '"ready": true'
 _LONGEST_REPLY_TOKENS = 1_000_000
@@ -40,7 +54,7 @@ def engines() -> tuple[str, ...]:
 def policies() -> tuple[str, ...]:
     """Policies that the orchestrator has built in, as its ``--help`` lists them."""
     argv = [sys.executable, "-m", "sim.orchestrator", "--help"]
-    text = subprocess.run(argv, capture_output=True, text=True, timeout=_HELP_TIMEOUT_S, check=True).stdout
+    text = subprocess.run(argv, capture_output=True, text=True, timeout=_HELP_TIMEOUT_S, check=True).stdout  # noqa: S603  our own
     found = re.search(r"\[default:\s*([\w,\s-]+)\]", text.partition("--policies")[2])
     if found is None:
         raise RuntimeError("python -m sim.orchestrator --help names no policies")
@@ -77,7 +91,7 @@ def gen(settings: GenSettings) -> Candidate:
     def argv(addresses: Addresses, _folder: Path, _load: Load | None) -> Sequence[str]:
         return [*_server("gen_server", addresses), *_flags(settings)]
 
-    return Candidate("our gen", "gen", _version, _is_there, argv)
+    return Candidate(GEN_NAME, "gen", _version, _is_there, argv)
 
 
 def ctx() -> Candidate:
@@ -97,7 +111,7 @@ def client(plan_of: PlanOf) -> Candidate:
             *("--only-summary", "--host", plan.host, "--plan", str(folder / "plan.json")),
         ]
 
-    return Candidate("our Locust load", "client", _version, _is_there, argv, ready_path="")
+    return Candidate(CLIENT_NAME, "client", _version, _is_there, argv, ready_path="")
 
 
 def standing_plan(

@@ -125,5 +125,3 @@ class Rig:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=CALL_TIMEOUT)
         return self._session
-
-
