@@ -37,6 +37,7 @@ class Chain:
     """Who talks to whom.  ``subject`` is the role that has a CPU to itself: relay, gen or client.
 
     ``judged``: the relay is ours, so that streams are held to usage and bytes as well, and a ctx server is there.
+    ``stamped``: our gen's events say when they were sent, which costs gen and client a little.
     """
 
     subject: str
@@ -44,6 +45,7 @@ class Chain:
     gen: Candidate | None  # None: ours
     client: Candidate | None  # None: ours
     judged: bool = False
+    stamped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ async def standing_streams(rig: Rig, chain: Chain, streams: int, tok_s: float, t
 async def _start(rig: Rig, chain: Chain, load: Load) -> tuple[dict[str, int], Sources]:
     """Start gen, ctx, relay and client in that order; memory of each before its first stream, and where counts are."""
     ports = iter(free_ports(8))
-    settings = ours.gen_settings(load.tok_s, apart=chain.client is not None)
+    settings = ours.gen_settings(load.tok_s, stamped=chain.stamped)
     at_gen = Addresses(next(ports), second_port=next(ports))
     at_ctx = Addresses(next(ports), second_port=next(ports))
     gen_url, ctx_url = f"http://127.0.0.1:{at_gen.port}", f"http://127.0.0.1:{at_ctx.port}"

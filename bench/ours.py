@@ -25,6 +25,7 @@ __all__ = [
     "CLIENT_NAME",
     "GEN_NAME",
     "READY_WORD",
+    "can_stamp",
     "client",
     "ctx",
     "engines",
@@ -75,14 +76,15 @@ def orchestrator(engine: str, policy: str) -> Candidate:
     return Candidate(f"{engine}+{policy}", "relay", _version, _is_there, argv)
 
 
-def gen_settings(tok_s: float, *, apart: bool = False) -> GenSettings:
-    """What our gen server is told; every event says when it was sent, where gen can do that.
+def can_stamp() -> bool:
+    """Whether our gen can say in each event when it was sent."""
+    return any(entry.name == "stamp_sent" for entry in dataclasses.fields(GenSettings))
 
-    ``apart`` writes each event plain, as a real gen server does.
-    """
-    known = {entry.name for entry in dataclasses.fields(GenSettings)}
-    stamped: dict[str, Any] = {"stamp_sent": True} if "stamp_sent" in known and not apart else {}
-    return GenSettings(tok_s=tok_s, chunk_bytes=CHUNK_BYTES, usage="final", **stamped)
+
+def gen_settings(tok_s: float, *, stamped: bool = False) -> GenSettings:
+    """What our gen server is told; ``stamped``: every event says when it was sent, where gen can do that."""
+    stamps: dict[str, Any] = {"stamp_sent": True} if stamped and can_stamp() else {}
+    return GenSettings(tok_s=tok_s, chunk_bytes=CHUNK_BYTES, usage="final", **stamps)
 
 
 def gen(settings: GenSettings) -> Candidate:

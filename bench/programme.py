@@ -42,7 +42,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long and how often.  ``dense`` is the targets' load, ``wide`` that of many streams, ``fast`` twice that."""
+    """How long and how often.
+
+    ``dense`` is the targets' load, ``wide`` that of many streams, ``fast`` twice the rate of both.
+    """
 
     passes: int
     window_s: float
@@ -88,10 +91,14 @@ class Plan:
             fast=Shape(80, 10.0, 0.3),
             climb_window_s=window_s,
             climb_streams=20,
-            ladder=(400, 800),
+            ladder=(800,),
             small_request=Churn(64, 40.0, 0.3, window_s),
             large_request=Churn(40_000, 5.0, 0.8, window_s),
         )
+
+    def shape(self, load: str) -> Shape:
+        """The streams of a load; ``plain`` is dense without the stamps that latency is read from."""
+        return {"dense": self.dense, "plain": self.dense, "wide": self.wide, "fast": self.fast}[load]
 
     def timing(self, shape: Shape, *, window_s: float | None = None, syscalls: bool = False) -> Timing:
         """The seconds of one cell."""
@@ -119,7 +126,7 @@ class Subjects:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One cell: ``load`` is dense, wide or fast, small or large, or climb; ``about_s`` how long it will take."""
+    """One cell: ``load`` is dense, plain, wide or fast; small or large; or climb.  ``about_s``: how long it takes."""
 
     table: str
     load: str
@@ -179,12 +186,14 @@ def jobs_of(plan: Plan, subjects: Subjects) -> Iterator[Job]:
             yield _standing(plan, "relay", "wide", name, number)
         for name in main:
             yield _standing(plan, "relay", "fast", name, number)
+        if subjects.lead in names and ours.can_stamp():
+            yield _standing(plan, "relay", "plain", subjects.lead, number)
         for table, ours_wanted, own, others in (
             ("gen", subjects.our_gen, ours.GEN_NAME, subjects.gens),
             ("client", subjects.our_client, ours.CLIENT_NAME, subjects.clients),
         ):
             for name in [*([own] if ours_wanted else []), *(candidate.name for candidate in others)]:
-                yield _standing(plan, table, "dense", name, number)
+                yield _standing(plan, table, "plain", name, number)
         if subjects.lead in names:
             for load, churn in (("small", plan.small_request), ("large", plan.large_request)):
                 yield Job("request", load, subjects.lead, number, _STEP_S + churn.duration_s)
@@ -201,7 +210,7 @@ def _climbers(subjects: Subjects) -> list[str]:
 
 
 def _standing(plan: Plan, table: str, load: str, name: str, number: int) -> Job:
-    shape = {"dense": plan.dense, "wide": plan.wide, "fast": plan.fast}[load]
+    shape = plan.shape(load)
     about_s = _STEP_S + shape.ramp_s + plan.settle_s + plan.window_s
     return Job(table, load, name, number, about_s + (plan.syscalls_s if number == 0 else 0.0))
 

@@ -69,8 +69,8 @@ class BenchRun:
             churn = self._plan.small_request if job.load == "small" else self._plan.large_request
             relay = self._subjects.relay(job.name)
             return await self._guarded(job, lambda rig: request_cost(rig, relay, churn))
-        shape = {"dense": self._plan.dense, "wide": self._plan.wide, "fast": self._plan.fast}[job.load]
-        return await self._standing(job, self._chain(job), shape, syscalls=job.number == 0)
+        syscalls = job.number == 0 and job.name != DIRECT
+        return await self._standing(job, self._chain(job), self._plan.shape(job.load), syscalls=syscalls)
 
     async def _standing(
         self, job: Job, chain: Chain, shape: Shape, *, syscalls: bool, window_s: float | None = None
@@ -99,9 +99,11 @@ class BenchRun:
             return Chain("gen", None, _named(self._subjects.gens, job.name), None)
         if job.table == "client":
             return Chain("client", None, None, _named(self._subjects.clients, job.name))
+        stamped = job.load != "plain"
         if job.name == DIRECT:
-            return Chain("gen", None, None, None)
-        return Chain("relay", self._subjects.relay(job.name), None, None, judged=job.name in self._subjects.ours)
+            return Chain("gen", None, None, None, stamped=stamped)
+        judged = job.name in self._subjects.ours
+        return Chain("relay", self._subjects.relay(job.name), None, None, judged=judged, stamped=stamped)
 
     async def _guarded(self, job: Job, measure: Any) -> dict[str, Any]:
         """A cell's result; when its processes fail, its problem.  What was written stays where something was amiss."""

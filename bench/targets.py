@@ -1,6 +1,7 @@
 """The speeds to reach, and what a run says of each.  Pure.
 
-Ratios are of CPU time per token within the same pass, at the dense load; their median decides.
+Ratios are of CPU time per token within the same pass, at the dense load; their median decides.  What gen and client
+cost beside the relay is taken without the stamps that latency is read from.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def verdicts(cells: Cells, lead: str, elsewhere: Mapping[str, float]) -> list[Ve
         return None if other is None else cells.ratio(ours, ("relay", "dense", other), CPU["relay"])
 
     def beside(role: str) -> Spread | None:
-        return cells.ratio(ours, ours, CPU[role], CPU["relay"])
+        plain = ("relay", "plain", lead) if cells.of("relay", "plain", lead) else ours
+        return cells.ratio(plain, plain, CPU[role], CPU["relay"])
 
     def added_p99_ms(load: str) -> Spread | None:
         added = cells.difference(("relay", load, lead), ("relay", load, DIRECT), TRANSIT_P99)
