@@ -91,7 +91,7 @@ def _conclude(run_dir: Path, out: Path, elsewhere: dict[str, float]) -> int:
     try:
         write_whole(out, replaced(out.read_text() if out.exists() else "", render(manifest, cells)))
     except OSError as error:
-        raise RunDirectoryError(f"--out: cannot write {out}: {error.strerror}") from None
+        raise RunDirectoryError(f"--out: cannot write {out}: {(error.strerror or str(error)).lower()}") from None
     progress(f"document: {out}")
     measured = any(not cell.get("problem") for cell in cells)
     return EXIT_DONE if measured and not manifest["interrupted"] else EXIT_ERROR
