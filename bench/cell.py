@@ -22,8 +22,9 @@ from bench.rig import Rig
 from bench.syscalls import count_syscalls
 from loadtest.experiment.ports import free_ports
 from loadtest.experiment.processes import ChildFailedError
+from sim.core.histogram import LogHistogram
 
-__all__ = ["Chain", "Timing", "standing_streams"]
+__all__ = ["Chain", "Timing", "standing_streams", "transit_of"]
 
 OPEN_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 30.0
@@ -81,7 +82,7 @@ async def standing_streams(rig: Rig, chain: Chain, streams: int, tok_s: float, t
         result["syscalls"] = {"per_token": per_token, "by": counted.by, "problem": counted.problem}
     rig.check_alive()
     seen, gen_counts = await _end(rig, sources)
-    result["transit_s"] = _transit(seen)
+    result["transit_s"] = transit_of(seen)
     result["lost"] = lost_in(seen, gen_counts, streams, our_client=sources.client is not None)
     return result
 
@@ -105,7 +106,11 @@ async def _start(rig: Rig, chain: Chain, load: Load) -> tuple[dict[str, int], So
         endpoint, target = chain.relay.endpoint, f"http://127.0.0.1:{at_relay.port}"
     before = {role: rss_bytes(rig.pid(role)) for role in rig.children}
     plan_of = ours.standing_plan(
-        gen=settings, judged=chain.judged, endpoint=endpoint, drained=chain.gen is None, cache_hit_ratio=0.25
+        gen=settings if chain.gen is None else None,
+        judged=chain.judged,
+        endpoint=endpoint,
+        drained=chain.gen is None,
+        cache_hit_ratio=0.25,
     )
     at_client = Addresses(next(ports), target_url=target, second_port=next(ports))
     await rig.start("client", chain.client or ours.client(plan_of), at_client, load, alone=chain.subject == "client")
@@ -162,9 +167,11 @@ def _read(path: Path) -> dict[str, Any] | None:
     return value
 
 
-def _transit(seen: dict[str, Any] | None) -> dict[str, float] | None:
-    """Time from gen's write to the client's read, over every token of the run; None where nothing says it."""
-    transit = None if seen is None else seen.get("transit_s")
-    if not transit or transit.get("p99") is None:
+def transit_of(seen: dict[str, Any] | None) -> dict[str, float] | None:
+    """Time from gen's write to the client's read, over every token of the run, s; None where events do not say it."""
+    told = None if seen is None else seen.get("transit")
+    if not told:
         return None
-    return {name: float(transit[name]) for name in ("p50", "p99", "max")}
+    transit = LogHistogram.from_json(told)
+    p50, p99 = transit.quantile_s(0.5), transit.quantile_s(0.99)
+    return None if p50 is None or p99 is None else {"p50": p50, "p99": p99, "max": transit.max_ns / 1e9}

@@ -121,7 +121,8 @@ def standing_plan(
 ) -> PlanOf:
     """Streams that outlive the measurement.
 
-    ``judged``: the relay must tell ctx's usage, and a sample is compared byte for byte (``gen`` says with what).
+    ``gen`` are the settings of our gen server, None for another's.
+    ``judged``: the relay must tell ctx's usage, and a sample is compared byte for byte.
     Of others usage is not asked for: a reply that gen was told to drain shows by its finish_reason that it is whole.
     ``drained``: gen will be told to; else the load closes its streams when it is told to end.
     """
@@ -136,10 +137,10 @@ def standing_plan(
                 streams=load.streams,
                 ramp_s=load.ramp_s,
                 output_tokens=_LONGEST_REPLY_TOKENS,
-                sample_every=100,
+                sample_every=100 if judged else 0,
                 stop_timeout_s=0.0,
             ),
-            gen=gen if judged else None,
+            gen=gen,
             cache_hit_ratio=cache_hit_ratio if judged else None,
             usage_by_ctx=judged,
             may_end_early=drained,

@@ -22,8 +22,8 @@ DIRECT = "direct"
 OUR_POLICIES = ("parse", "prefilter", "prefilter-find", "prefilter-tail", "verbatim")
 FILTERS = ("prefilter-tail", "prefilter-find")  # the best known first
 LEAD_ENGINES = ("splice", "stream")  # the leanest first
-_STEP_S = 7.0  # of starting and ending the processes of a cell, about
-_CLIMB_STEPS = 4  # of one climb, about
+_STEP_S = 3.0  # of starting and ending the processes of a cell, about
+_CLIMB_STEPS = 3.5  # of one climb, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class Plan:
             settle_s=0.7,
             syscalls_s=1.0,
             dense=Shape(1000, 15.0, 2.5),
-            wide=Shape(3000, 5.0, 5.0),
-            fast=Shape(3000, 10.0, 5.0),
-            climb_window_s=min(4.0, window_s),
+            wide=Shape(3000, 5.0, 4.0),
+            fast=Shape(3000, 10.0, 4.0),
+            climb_window_s=min(3.0, window_s),
             climb_streams=1000,
             ladder=LADDER_TOK_S,
             small_request=Churn(64, 250.0, 1.0, window_s),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.cell import transit_of
 from bench.checks import lost_in
 from bench.edges import Edge, parse_client_page, window_figures
 from bench.proc_tree import TreeReading, read_tree, rss_bytes, spent_between, tree_of
@@ -162,3 +163,16 @@ def test_what_was_lost_is_said(client, gen_counts, lost):
 def test_a_client_without_results_is_a_loss_only_if_it_is_ours():
     assert lost_in(None, COUNTS, 10) == "the client wrote no results"
     assert lost_in(None, COUNTS, 10, our_client=False) is None
+
+
+def test_transit_is_read_from_the_clients_histogram():
+    transit = LogHistogram()
+    for ms in (1, 1, 1, 40):
+        transit.record_ns(ms * 1_000_000)
+
+    figures = transit_of({"transit": transit.to_json()})
+
+    assert figures == {"p50": pytest.approx(0.001, rel=0.02), "p99": 0.04, "max": 0.04}
+    assert transit_of({"transit": None}) is None
+    assert transit_of({}) is None
+    assert transit_of(None) is None
