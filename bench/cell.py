@@ -26,8 +26,9 @@ from sim.core.histogram import LogHistogram
 
 __all__ = ["Chain", "Timing", "standing_streams", "transit_of"]
 
-OPEN_TIMEOUT_S = 20.0
-END_TIMEOUT_S = 30.0
+OPEN_TIMEOUT_S = 10.0
+END_TIMEOUT_S = 15.0
+LEAST_OPEN_SHARE = 0.5
 DRAIN_EVERY_S = 1.0
 POLL_S = 0.1
 FOREVER_S = 600.0
@@ -63,13 +64,13 @@ async def standing_streams(rig: Rig, chain: Chain, streams: int, tok_s: float, t
     """Measure.  ChildFailedError if a process cannot be started, dies, or does not get its streams."""
     load = Load(streams, tok_s, timing.ramp_s, FOREVER_S)
     before, sources = await _start(rig, chain, load)
-    await _wait_for_streams(rig, sources, load)
+    open_streams = await _wait_for_streams(rig, sources, load)
     await asyncio.sleep(timing.settle_s)
     first = await read_edge(rig, sources, first=True)
     await asyncio.sleep(timing.window_s)
     last = await read_edge(rig, sources, first=False)
     rig.check_alive()
-    result = window_figures(first, last, streams * tok_s)
+    result = {"open_streams": open_streams, **window_figures(first, last, streams * tok_s)}
     for role, bytes_before in before.items():
         if bytes_before:
             rss = (rss_bytes(rig.pid(role)) - bytes_before) / 1e3 / streams
@@ -124,7 +125,11 @@ async def _start(rig: Rig, chain: Chain, load: Load) -> tuple[dict[str, int], So
     )
 
 
-async def _wait_for_streams(rig: Rig, sources: Sources, load: Load) -> None:
+async def _wait_for_streams(rig: Rig, sources: Sources, load: Load) -> int:
+    """How many streams are open, all of them if the chain can.  ChildFailedError if it is not even half of them.
+
+    One that is saturated by the streams it has takes no more, or not soon; its cost per token can be measured still.
+    """
     live = 0
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(load.ramp_s + OPEN_TIMEOUT_S):
@@ -138,8 +143,10 @@ async def _wait_for_streams(rig: Rig, sources: Sources, load: Load) -> None:
                     # A stream is live for the client once it was sent; tokens show that it was answered.
                     live = int(min(page.get("live", 0), page.get("chunks", 0)))
                 if live >= load.streams:
-                    return
+                    return load.streams
                 await asyncio.sleep(POLL_S)
+    if live >= LEAST_OPEN_SHARE * load.streams:
+        return live
     raise ChildFailedError(f"only {live} of {load.streams} streams were open {OPEN_TIMEOUT_S:g} s after the last start")
 
 

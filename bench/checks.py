@@ -28,9 +28,9 @@ def lost_in(
         faults.append(f"{seen['started']} of {streams} streams started")
     failed = {word: n for word, n in seen["failed"].items() if gen is not None or word != _FOREIGN_TEXT}
     faults += [f"{n} streams: {word}" for word, n in failed.items()]
-    if gen is not None:
-        if seen["aborted"]:
-            faults.append(f"{seen['aborted']} streams did not end")
+    if gen is not None and seen["aborted"]:
+        faults.append(f"{seen['aborted']} streams did not end in time")
+    elif gen is not None:
         faults += [
             f"{name}: gen {gen[name]}, client {client[name]}" for name in _COUNTED_ALIKE if gen[name] != client[name]
         ]

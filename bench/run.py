@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -117,13 +119,23 @@ class BenchRun:
         except (ChildFailedError, OSError) as error:
             return {"problem": str(error)}
         finally:
-            await rig.stop(keep=keep)
+            await _to_its_end(rig.stop(keep=keep))
         return cell
 
 
 def read_results(run_dir: Path) -> list[dict[str, Any]]:
     """The cells that a run has left.  ValueError if the file holds something else, OSError if there is none."""
     return [json.loads(line) for line in (run_dir / RESULTS).read_text().splitlines()]
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Finish ``work`` even if the run is interrupted meanwhile: no process is to be left."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 def _named(candidates: tuple[Candidate, ...], name: str) -> Candidate | None:

@@ -69,6 +69,10 @@ def _streams_text(rows: Sequence[Mapping[str, Any]]) -> str:
     faults = [short_problem(cell["problem"]) for cell in rows if cell.get("problem")]
     measured = [cell for cell in rows if not cell.get("problem")]
     faults += [cell["lost"] for cell in measured if cell["lost"]]
+    open_streams = [cell for cell in measured if cell.get("open_streams", 0) < cell.get("streams", 0)]
+    if open_streams:
+        least = min(open_streams, key=lambda cell: int(cell["open_streams"]))
+        faults.append(f"only {least['open_streams']:,} of {least['streams']:,} streams were open in time")
     behind = [cell["tok_s"] for cell in measured if cell.get("behind") and cell["tok_s"]]
     if behind:
         faults.append(f"behind: {min(behind):,.0f} tok/s arrived")

@@ -113,6 +113,7 @@ def test_what_was_lost_behind_or_could_not_be_measured_is_in_its_row():
     cells = [
         row("relay", "dense", "a", 0, cell(relay, lost="tokens: gen 10, client 9")),
         row("relay", "dense", "b", 0, cell(relay, behind=True, tok_s=8100.0)),
+        row("relay", "dense", "d", 0, cell(relay, open_streams=700, streams=1000)),
         row("relay", "dense", "c", 0, {"problem": "c ended with code 1; its last words (/home/x/log.txt):\n  a | b"}),
     ]
 
@@ -121,9 +122,10 @@ def test_what_was_lost_behind_or_could_not_be_measured_is_in_its_row():
     assert [line[-1] for line in rows[1:]] == [
         "tokens: gen 10, client 9",
         "behind: 8,100 tok/s arrived",
+        "only 700 of 1,000 streams were open in time",
         "c ended with code 1",
     ]
-    assert rows[3][1] == "-"
+    assert rows[4][1] == "-"
 
 
 def test_a_run_that_was_interrupted_or_disturbed_says_so_first():
