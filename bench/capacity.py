@@ -39,6 +39,8 @@ def judge_step(cell: Mapping[str, Any], direct_p99_s: float) -> tuple[str, str]:
     added_s = None if transit is None else transit["p99"] - direct_p99_s
     if added_s is not None and added_s >= ADDED_P99_S:
         late.append(f"added p99 {added_s * 1e3:.0f} ms")
+    elif added_s is None and relay >= RELAY_BUSY:
+        late.append("latency is not known")  # a saturated relay may keep its rate, with its tokens ever later
     if cell.get("lost"):
         late.append(str(cell["lost"]))
     if not late:

@@ -16,15 +16,14 @@ from typing import Any
 from bench import ours
 from bench.candidate import Addresses, Candidate, Load
 from bench.checks import lost_in
-from bench.edges import Sources, parse_client_page, read_edge, window_figures
+from bench.edges import Sources, read_edge, window_figures
 from bench.proc_tree import rss_bytes, tree_of
 from bench.rig import Rig
 from bench.syscalls import count_syscalls
 from loadtest.experiment.ports import free_ports
 from loadtest.experiment.processes import ChildFailedError
-from sim.core.histogram import LogHistogram
 
-__all__ = ["Chain", "Timing", "standing_streams", "transit_of"]
+__all__ = ["Chain", "Timing", "standing_streams"]
 
 OPEN_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 15.0
@@ -83,7 +82,6 @@ async def standing_streams(rig: Rig, chain: Chain, streams: int, tok_s: float, t
         result["syscalls"] = {"per_token": per_token, "by": counted.by, "problem": counted.problem}
     rig.check_alive()
     seen, gen_counts = await _end(rig, sources)
-    result["transit_s"] = transit_of(seen)
     result["lost"] = lost_in(seen, gen_counts, streams, our_client=sources.client is not None)
     return result
 
@@ -139,9 +137,9 @@ async def _wait_for_streams(rig: Rig, sources: Sources, load: Load) -> int:
                 if sources.gen is not None:
                     live = (await rig.call(f"{sources.gen}/admin/counters"))["streams"]["live"]
                 else:
-                    page = parse_client_page(await rig.text(f"{sources.client}/metrics"))
-                    # A stream is live for the client once it was sent; tokens show that it was answered.
-                    live = int(min(page.get("live", 0), page.get("chunks", 0)))
+                    seen = await rig.call(f"{sources.client}/admin/counters")
+                    # A stream is live for the client once it was sent; its first token shows that it was answered.
+                    live = min(seen["streams"]["live"], seen["ttft"]["count"])
                 if live >= load.streams:
                     return load.streams
                 await asyncio.sleep(POLL_S)
@@ -172,13 +170,3 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return value
-
-
-def transit_of(seen: dict[str, Any] | None) -> dict[str, float] | None:
-    """Time from gen's write to the client's read, over every token of the run, s; None where events do not say it."""
-    told = None if seen is None else seen.get("transit")
-    if not told:
-        return None
-    transit = LogHistogram.from_json(told)
-    p50, p99 = transit.quantile_s(0.5), transit.quantile_s(0.99)
-    return None if p50 is None or p99 is None else {"p50": p50, "p99": p99, "max": transit.max_ns / 1e9}

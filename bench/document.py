@@ -24,7 +24,7 @@ _METHOD = """\
   CPU is the kernel's own count in ns (schedstat), of all threads and children, per token that arrived.
 - Figures are medians over passes, with least and greatest; a ratio is taken within each pass, then the median of those.
 - A cost per token falls as load rises, and a box drifts by a fifth within an hour: compare figures of one run, at one load.
-- Added latency is the time from gen's write to the client's read, over every token of the run, less the same without a relay.
+- Added latency is the time from gen's write to the client's read, over every token of the window, less the same without a relay.
 - Every stream was checked (count, order, end; behind our relay usage too, and bytes by sample), and the client's counts
   held against gen's to the unit; a cell that lost anything says so.
 - Memory per stream is what a process grew by while its streams opened.  A KB is 1,000 bytes.\

@@ -6,7 +6,6 @@ falls outside the window.  Rates are taken between the moments the answers came,
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,7 +38,7 @@ class Edge:
     trees: dict[str, TreeReading] = field(default_factory=dict)
     gen: tuple[int, dict[str, Any]] | None = None
     relay: dict[str, Any] | None = None
-    client: tuple[int, dict[str, float]] | None = None
+    client: tuple[int, dict[str, Any]] | None = None
 
 
 async def read_edge(rig: Rig, sources: Sources, *, first: bool) -> Edge:
@@ -48,8 +47,8 @@ async def read_edge(rig: Rig, sources: Sources, *, first: bool) -> Edge:
 
     async def counts_of_client() -> None:
         if sources.client is not None:
-            page = await rig.text(f"{sources.client}/metrics")
-            edge.client = time.monotonic_ns(), parse_client_page(page)
+            counters = await rig.call(f"{sources.client}/admin/counters")
+            edge.client = time.monotonic_ns(), counters
 
     async def counts_of_relay() -> None:
         if sources.relay is not None:
@@ -68,20 +67,6 @@ async def read_edge(rig: Rig, sources: Sources, *, first: bool) -> Edge:
     for read in order if first else reversed(order):
         await read()
     return edge
-
-
-def parse_client_page(page: str) -> dict[str, float]:
-    """Of our load's /metrics: streams that are live, tokens and events with tokens that have come."""
-    found = {}
-    for name, pattern in (
-        ("live", r"^disagg_client_streams_live (\S+)$"),
-        ("tokens", r"^disagg_client_tokens_total (\S+)$"),
-        ("chunks", r'^disagg_client_events_total\{kind="content"\} (\S+)$'),
-    ):
-        value = re.search(pattern, page, re.MULTILINE)
-        if value is not None:
-            found[name] = float(value[1])
-    return found
 
 
 def window_figures(first: Edge, last: Edge, asked_tok_s: float) -> dict[str, Any]:
@@ -111,6 +96,7 @@ def window_figures(first: Edge, last: Edge, asked_tok_s: float) -> dict[str, Any
         "gen_share": None if gen_tok_s is None else gen_tok_s / asked_tok_s,
         "gen_late_p99_s": _gen_lateness(first, last),
         "behind": behind,
+        "transit_s": _transit(first, last),
         "events_per_read": _events_per_read(first.relay, last.relay),
         "processes": processes,
     }
@@ -132,7 +118,22 @@ def _gen_lateness(first: Edge, last: Edge) -> float | None:
     """How late gen wrote its tokens within the window, p99 in s."""
     if first.gen is None or last.gen is None:
         return None
-    before, after = (LogHistogram.from_json(edge[1]["pacing"]["lateness"]) for edge in (first.gen, last.gen))
-    after.counts = {index: count - before.counts.get(index, 0) for index, count in after.counts.items()}
-    after.count -= before.count
-    return after.quantile_s(0.99)
+    return _within(*(edge[1]["pacing"]["lateness"] for edge in (first.gen, last.gen))).quantile_s(0.99)
+
+
+def _transit(first: Edge, last: Edge) -> dict[str, float] | None:
+    """Time from gen's write to the client's read, of the window's tokens, s; None where events do not say it."""
+    if first.client is None or last.client is None or not last.client[1].get("transit"):
+        return None
+    transit = _within(first.client[1]["transit"] or LogHistogram().to_json(), last.client[1]["transit"])
+    p50, p99 = transit.quantile_s(0.5), transit.quantile_s(0.99)
+    return None if p50 is None or p99 is None else {"p50": p50, "p99": p99}
+
+
+def _within(before: Mapping[str, Any], after: Mapping[str, Any]) -> LogHistogram:
+    """What a histogram was given between two readings; its greatest value is not known to be of that time."""
+    found, earlier = LogHistogram.from_json(after), LogHistogram.from_json(before)
+    found.counts = {index: count - earlier.counts.get(index, 0) for index, count in found.counts.items()}
+    found.count -= earlier.count
+    found.sum_ns -= earlier.sum_ns
+    return found

@@ -75,11 +75,12 @@ class Rig:
 
     async def call(self, url: str, method: str = "GET") -> Any:
         """A JSON answer of an operations port.  ChildFailedError if there is none."""
-        return await self._request(url, method, as_json=True)
-
-    async def text(self, url: str) -> str:
-        """A page of text.  ChildFailedError if there is none."""
-        return str(await self._request(url, "GET", as_json=False))
+        try:
+            async with self._calls().request(method, url) as response:
+                response.raise_for_status()
+                return await response.json()
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise ChildFailedError(f"{method} {url} failed: {str(error) or type(error).__name__}") from None
 
     async def stop(self, *, keep: bool) -> None:
         """End every process, the last started first, and drop the directory unless it is to be kept."""
@@ -89,14 +90,6 @@ class Rig:
             await self._session.close()
         if not keep:
             await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
-
-    async def _request(self, url: str, method: str, *, as_json: bool) -> Any:
-        try:
-            async with self._calls().request(method, url) as response:
-                response.raise_for_status()
-                return await (response.json() if as_json else response.text())
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise ChildFailedError(f"{method} {url} failed: {str(error) or type(error).__name__}") from None
 
     async def _wait(self, child: ChildProcess, done: Callable[[], Any], what: str) -> None:
         with contextlib.suppress(TimeoutError):

@@ -21,6 +21,7 @@ def step(relay=0.5, others=0.5, **more):
         (step(), "held", ""),
         (step(relay=0.99, others=0.99), "held", ""),
         (step(transit_s=None), "held", ""),
+        (step(0.93, transit_s=None), "relay", "latency is not known; the relay's core is 93% busy"),
         (step(transit_s={"p50": 0.0, "p99": 0.0509, "max": 1.0}), "held", ""),
         (
             step(relay=0.97, transit_s={"p50": 0.0, "p99": 0.052, "max": 1.0}),

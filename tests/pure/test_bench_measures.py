@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.cell import transit_of
 from bench.checks import lost_in
-from bench.edges import Edge, parse_client_page, window_figures
+from bench.edges import Edge, window_figures
 from bench.proc_tree import TreeReading, read_tree, rss_bytes, spent_between, tree_of
 from bench.syscalls import parse_perf, parse_strace
 from sim.core.histogram import LogHistogram
@@ -127,14 +126,23 @@ def test_nothing_passed_means_no_cost_per_token():
     assert figures["events_per_read"] is None
 
 
-def test_the_clients_page_is_read():
-    page = (
-        "# HELP disagg_client_tokens_total Tokens received.\ndisagg_client_streams_live 40.0\n"
-        'disagg_client_tokens_total 1.5e+06\ndisagg_client_events_total{kind="content"} 1499.0\n'
-        'disagg_client_events_total{kind="role"} 40.0\n'
-    )
+def transits(*ms):
+    histogram = LogHistogram()
+    for one in ms:
+        histogram.record_ns(int(one * 1e6))
+    return {"tokens": 0, "chunks": 0, "transit": histogram.to_json() if ms else None}
 
-    assert parse_client_page(page) == {"live": 40.0, "tokens": 1.5e6, "chunks": 1499.0}
+
+def test_transit_is_that_of_the_window_alone():
+    first, last = edge(10, 0, 0, transits(500, 500)), edge(12, 300, 9, transits(500, 500, 1, 1, 1, 40))
+
+    assert window_figures(first, last, 15_000)["transit_s"] == {
+        "p50": pytest.approx(0.001, rel=0.02),
+        "p99": pytest.approx(0.04, rel=0.02),
+    }
+    assert window_figures(edge(10, 0, 0, transits()), last, 15_000)["transit_s"]["p99"] == pytest.approx(0.5, rel=0.02)
+    assert window_figures(first, edge(12, 300, 9, transits()), 15_000)["transit_s"] is None
+    assert window_figures(edge(10, 0, 0), edge(12, 300, 9), 15_000)["transit_s"] is None
 
 
 COUNTS = {"tokens": 500, "chunks": 500, "done_events": 10}
@@ -163,16 +171,3 @@ def test_what_was_lost_is_said(client, gen_counts, lost):
 def test_a_client_without_results_is_a_loss_only_if_it_is_ours():
     assert lost_in(None, COUNTS, 10) == "the client wrote no results"
     assert lost_in(None, COUNTS, 10, our_client=False) is None
-
-
-def test_transit_is_read_from_the_clients_histogram():
-    transit = LogHistogram()
-    for ms in (1, 1, 1, 40):
-        transit.record_ns(ms * 1_000_000)
-
-    figures = transit_of({"transit": transit.to_json()})
-
-    assert figures == {"p50": pytest.approx(0.001, rel=0.02), "p99": 0.04, "max": 0.04}
-    assert transit_of({"transit": None}) is None
-    assert transit_of({}) is None
-    assert transit_of(None) is None
