@@ -4,16 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help compare bench test lint format unit lock clean
+.PHONY: help compare test lint format unit lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 compare: $(STAMP) ## what does the pre-filter cost? two minutes, ends with a verdict and a report
 	$(BIN)/disagg-sim compare $(ARGS)
-
-bench: $(STAMP) ## costs beside other relays, fakes and clients; half an hour, writes docs/benchmarks.md
-	$(BIN)/python -m bench $(ARGS)
 
 test: $(STAMP) lint unit ## all tests and checks: lint, types, architecture, documents against code, tests
 
@@ -24,6 +21,10 @@ lint: $(STAMP) ## style and types
 
 unit: $(STAMP) ## the tests alone
 	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: bench
+bench: $(STAMP) ## costs beside other relays, fakes and clients: half an hour, writes docs/benchmarks.md
+	$(BIN)/python -m bench $(ARGS)
 
 format: $(STAMP) ## rewrite the files in the project's style
 	$(BIN)/ruff check --fix .
