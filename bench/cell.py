@@ -35,7 +35,7 @@ FOREVER_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Who talks to whom.  ``subject`` is the role that has a CPU to itself: relay, gen or client.
+    """Who talks to whom.  ``subject`` is the role that has a CPU to itself: relay, gen or client; "" none.
 
     ``judged``: the relay is ours, so that streams are held to usage and bytes as well, and a ctx server is there.
     ``stamped``: our gen's events say when they were sent, which costs gen and client a little.
@@ -75,7 +75,7 @@ async def standing_streams(rig: Rig, chain: Chain, streams: int, tok_s: float, t
             rss = (rss_bytes(rig.pid(role)) - bytes_before) / 1e3 / streams
             result["processes"][role]["rss_kb_per_stream"] = rss
     result["syscalls"] = None
-    if timing.syscalls_s:
+    if timing.syscalls_s and chain.subject:
         counted = await count_syscalls(tree_of(rig.pid(chain.subject)), timing.syscalls_s)
         tokens = (result["tok_s"] or 0.0) * timing.syscalls_s
         per_token = counted.calls / tokens if counted.calls is not None and tokens else None

@@ -27,9 +27,9 @@ def lost_in(
     if seen["started"] != streams:
         faults.append(f"{seen['started']} of {streams} streams started")
     failed = {word: n for word, n in seen["failed"].items() if gen is not None or word != _FOREIGN_TEXT}
-    faults += [f"{n} streams: {word}" for word, n in failed.items()]
+    faults += [f"{n} of the streams: {word}" for word, n in failed.items()]
     if gen is not None and seen["aborted"]:
-        faults.append(f"{seen['aborted']} streams did not end in time")
+        faults.append(f"{seen['aborted']} of the streams did not end in time")
     elif gen is not None:
         faults += [
             f"{name}: gen {gen[name]}, client {client[name]}" for name in _COUNTED_ALIKE if gen[name] != client[name]

@@ -77,7 +77,8 @@ def _head(manifest: Mapping[str, Any], cells: Cells) -> list[str]:
     lines += [f"- Others: {programs}."] if programs else []
     lines.append(
         f"- {passes}; every cell has processes of its own: all streams open, {plan['settle_s']:g} s to settle, "
-        f"a window of {plan['window_s']:g} s."
+        f"a window of {plan['window_s']:g} s. With {plan['wide']['streams']:,} streams, what no target names is "
+        "measured in every other pass."
     )
     return [*lines, *_METHOD.splitlines()]
 

@@ -155,11 +155,11 @@ STREAMS = {"started": 10, "ok": 10, "failed": {}, "aborted": 0}
         ({}, {}, None),
         ({"tokens": 499}, {}, "tokens: gen 500, client 499"),
         ({"streams": {**STREAMS, "started": 9}}, {}, "9 of 10 streams started"),
-        ({"streams": {**STREAMS, "failed": {"cut": 2}}}, {}, "2 streams: cut"),
-        ({"streams": {**STREAMS, "aborted": 3}}, {}, "3 streams did not end in time"),
+        ({"streams": {**STREAMS, "failed": {"cut": 2}}}, {}, "2 of the streams: cut"),
+        ({"streams": {**STREAMS, "aborted": 3}}, {}, "3 of the streams did not end in time"),
         ({"tokens": 1}, None, None),  # a gen server that is not ours: its counts are not known,
         ({"streams": {**STREAMS, "aborted": 7, "failed": {"wrong_order": 3}}}, None, None),  # nor is its text a count
-        ({"streams": {**STREAMS, "failed": {"cut": 1, "wrong_order": 9}}}, None, "1 streams: cut"),
+        ({"streams": {**STREAMS, "failed": {"cut": 1, "wrong_order": 9}}}, None, "1 of the streams: cut"),
     ],
 )
 def test_what_was_lost_is_said(client, gen_counts, lost):
