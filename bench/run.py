@@ -54,9 +54,8 @@ class BenchRun:
                 pace += 0.2 * (took_s / job.about_s - pace)
                 left_s -= job.about_s
                 self._keep({"table": job.table, "load": job.load, "name": job.name, "pass": job.number, **cell})
-                progress(
-                    f"[{number}/{len(jobs)}, about {max(0.0, left_s * pace) / 60:.0f} min left] {one_line(self._cells[-1])}"
-                )
+                left_min = max(0.0, left_s * pace) / 60
+                progress(f"[{number}/{len(jobs)}, about {left_min:.0f} min left] {one_line(self._cells[-1])}")
         except InterruptedRunError:
             self._run.save_manifest(interrupted=True)
             progress("interrupted: keeping what was measured")
