@@ -225,7 +225,12 @@ class GenSettings:
 class OrchestratorSettings:
     """The orchestrator: which relay engine and policy, who fixes usage, when it gives up."""
 
-    engine: str = setting("stream", "how bytes are relayed", choices=("stream",))
+    engine: str = setting(
+        "splice",
+        "how bytes are relayed: splice, from gen's connection straight to the client's; stream, by a coroutine that "
+        "awaits each read and each write",
+        choices=("splice", "stream"),
+    )
     policy: str = setting("prefilter", "per-chunk policy active at start, by name")
     usage_by: str = setting("orchestrator", "who rewrites usage", choices=("orchestrator", "gen"))
     routing: str = setting("round_robin", "how a server is chosen", choices=("round_robin", "least_outstanding"))

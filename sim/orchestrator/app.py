@@ -122,9 +122,10 @@ class Orchestrator:
 def build_orchestrator(options: OrchestratorOptions, runtime: Runtime) -> Service:
     """Everything wired; runs inside the loop that will serve it."""
     settings, arms = options.settings, options.arms
-    counters = Counters()
+    counters = Counters(arms.counters)
+    splice = settings.engine == "splice"
     pools = {
-        role: Pool([Upstream(role, url) for url in urls], settings.routing)
+        role: Pool([Upstream(role, url, spliced=role == "gen" and splice) for url in urls], settings.routing)
         for role, urls in (("ctx", options.ctx), ("gen", options.gen))
     }
     upstreams = [upstream for pool in pools.values() for upstream in pool.targets]

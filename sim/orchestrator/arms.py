@@ -18,7 +18,15 @@ from sim.orchestrator.counters import PolicyCounters
 from sim.orchestrator.plugin import PluginError, load_plugin
 from sim.orchestrator.policies import ALIASES, BUILTIN, NEEDS_GEN, Factory, Policy, canonical
 
-__all__ = ["Arms", "NeedsGenError", "PolicyFailedError", "StreamPolicies", "UnknownPolicyError", "build_arms"]
+__all__ = [
+    "Arms",
+    "NeedsGenError",
+    "PolicyFailedError",
+    "StreamPolicies",
+    "UnknownPolicyError",
+    "build_arms",
+    "differs",
+]
 
 log = logging.getLogger(__name__)
 
@@ -103,39 +111,47 @@ class Arms:
 
 
 class StreamPolicies:
-    """One stream's callable of every policy; `apply` is the hot path."""
+    """One stream's callable of every policy, each with its counters; `apply` gives events to the active one.
 
-    __slots__ = ("_arms", "_callables", "done")
+    A relay that gives the active one, ``pairs[arms.active]``, an event by itself counts what became of it.
+    """
+
+    __slots__ = ("arms", "done", "pairs")
 
     def __init__(self, arms: Arms, callables: Sequence[Policy]) -> None:
-        self._arms = arms
-        self._callables = callables
+        self.arms = arms
+        self.pairs = tuple(zip(callables, arms.counters, strict=True))
         self.done = False
         """Has the stream's end marker been seen?"""
 
     def apply(self, events: list[bytes]) -> bytes:
         """The bytes to send for ``events`` (one read's), in one piece.  PolicyFailedError."""
-        arms = self._arms
+        arms = self.arms
         index = arms.active
-        policy = self._callables[index]
-        counters = arms.counters[index]
-        counters.offered += len(events)
+        policy, counters = self.pairs[index]
+        counters.cut += len(events)
         sent: list[bytes] = []
         try:
             for event in events:
                 out = policy(event)
                 # Nearly always the same object comes back; only another one is looked at.
                 if out is not event:
-                    counters.changed += _differs(out, event)
+                    counters.changed += differs(out, event)
                 sent.append(out)
                 if len(event) <= _LONGEST_USUAL_DONE and is_done(event):
                     self.done = True
         except (Exception, SystemExit) as error:  # a user's code may raise anything
-            arms.complain(arms.names[index], error)
-            counters.failed += len(events) - len(sent)
-            problem = str(error) if isinstance(error, _NotBytesError) else f"raised {type(error).__name__}"
-            raise PolicyFailedError(arms.names[index], problem, sent) from error
+            raise self.failure(error, len(events) - len(sent), sent) from error
         return b"".join(sent)
+
+    def failure(self, error: BaseException, unsent: int, sent: Sequence[bytes] = ()) -> PolicyFailedError:
+        """Count ``unsent`` events as failed by the active policy, log why, and say it."""
+        arms = self.arms
+        name = arms.names[arms.active]
+        arms.complain(name, error)
+        arms.counters[arms.active].failed += unsent
+        problem = str(error) if isinstance(error, _NotBytesError) else f"raised {type(error).__name__}"
+        return PolicyFailedError(name, problem, sent)
 
 
 class _NotBytesError(TypeError):
@@ -143,7 +159,8 @@ class _NotBytesError(TypeError):
         super().__init__(f"returned a {type_name}, not bytes")
 
 
-def _differs(out: object, event: bytes) -> bool:
+def differs(out: object, event: bytes) -> bool:
+    """Whether a policy changed ``event``; raises when what it returned is not bytes."""
     if type(out) is not bytes:
         raise _NotBytesError(type(out).__name__)
     return out != event

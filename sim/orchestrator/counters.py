@@ -1,12 +1,15 @@
 """Exact counts of what the orchestrator did: plain integers, bumped on the loop's thread.
 
 The relay's hot path adds to attributes and to nothing else; metrics and the admin pages read them when asked.
+Two ways lead through the relay, and each has its own: what was *cut* is reads that were cut into events, what
+*passed* is reads of one event each that went on as they came.  What is asked for is their sum.
 Chunks are not counted but follow from the events: what a stream opens and closes with is classified once, at
 its ends (`tally`).  A comment or an unknown event in mid-stream therefore counts as a chunk.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 __all__ = ["FAILURES", "STREAM_ENDS", "Counters", "PolicyCounters"]
@@ -54,13 +57,20 @@ FAILURES = (
 class PolicyCounters:
     """What one policy was given and did, over all streams; a failed event is neither changed nor unchanged."""
 
-    __slots__ = ("changed", "failed", "offered", "parsed")
+    __slots__ = ("changed", "cut", "failed", "parsed", "passed", "passed_line_bytes")
 
     def __init__(self) -> None:
-        self.offered = 0
+        self.cut = 0
+        self.passed = 0
+        self.passed_line_bytes = 0
         self.changed = 0
         self.failed = 0
         self.parsed = 0
+
+    @property
+    def offered(self) -> int:
+        """Events that the policy was given."""
+        return self.cut + self.passed
 
     @property
     def unchanged(self) -> int:
@@ -69,20 +79,21 @@ class PolicyCounters:
 
 
 class Counters:
-    """Totals since the process began."""
+    """Totals since the process began.  What passed is counted with the ``policies``, the active one alone."""
 
     __slots__ = (
         "answers",
-        "bytes_in",
-        "bytes_out",
+        "cut_bytes_in",
+        "cut_bytes_out",
+        "cut_events",
+        "cut_reads",
         "done_events",
         "ended",
-        "events",
         "failures",
         "finish_events",
         "held_events",
         "live",
-        "reads",
+        "policies",
         "requests",
         "retries",
         "role_events",
@@ -91,7 +102,8 @@ class Counters:
         "usage_events",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, policies: Sequence[PolicyCounters] = ()) -> None:
+        self.policies = policies
         self.stopping = False
         self.requests = 0
         self.answers = 0
@@ -101,15 +113,45 @@ class Counters:
         self.started = 0
         self.live = 0
         self.ended = dict.fromkeys(STREAM_ENDS, 0)
-        self.reads = 0
-        self.events = 0
+        self.cut_reads = 0
+        self.cut_events = 0
+        self.cut_bytes_in = 0
+        self.cut_bytes_out = 0
         self.held_events = 0
         self.role_events = 0
         self.finish_events = 0
         self.usage_events = 0
         self.done_events = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
+
+    @property
+    def passed(self) -> int:
+        """Reads, of one event each, that went on as they came."""
+        return sum(policy.passed for policy in self.policies)
+
+    @property
+    def passed_bytes(self) -> int:
+        """Bytes of those events, each a line and its two line endings."""
+        return sum(policy.passed_line_bytes + 2 * policy.passed for policy in self.policies)
+
+    @property
+    def reads(self) -> int:
+        """Reads of gen's streams that gave bytes of events."""
+        return self.cut_reads + self.passed
+
+    @property
+    def events(self) -> int:
+        """Events relayed."""
+        return self.cut_events + self.passed
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes of events from gen, HTTP framing not included."""
+        return self.cut_bytes_in + self.passed_bytes
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes of events to the clients, HTTP framing not included."""
+        return self.cut_bytes_out + self.passed_bytes
 
     @property
     def cancelled(self) -> str:

@@ -24,8 +24,8 @@ LONGEST_HELD = 4096
 class EventTally:
     """Counts into ``counters``; `close` it when the stream ends.
 
-    Once the tally is ``steady`` the relay may do by itself what is left of `add`: count the events, and append
-    each to ``latest`` (None for one longer than LONGEST_HELD).
+    Once the tally is ``steady`` the relay may do by itself what is left of `add` for an event that passes: count
+    it, and append it to ``latest`` (None for one longer than LONGEST_HELD).
     """
 
     __slots__ = ("_counters", "_opening", "latest")
@@ -48,7 +48,7 @@ class EventTally:
     def add(self, events: Sequence[bytes]) -> None:
         """Count what was relayed."""
         counters, latest = self._counters, self.latest
-        counters.events += len(events)
+        counters.cut_events += len(events)
         roles = self._count_roles(events) if self._opening else 0
         before = len(latest)
         latest.extend(event if len(event) <= LONGEST_HELD else None for event in events[roles:])

@@ -11,21 +11,26 @@ import asyncio
 import contextlib
 import io
 from collections.abc import Iterator
+from typing import Any
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
+from sim.orchestrator import takeover
 from sim.orchestrator.failure import RequestFailedError
 from sim.service.openai_app import ENDPOINTS
 
-__all__ = ["BROKEN", "Exchange", "Upstream", "parse_url"]
+__all__ = ["BROKEN", "Exchange", "Frames", "Upstream", "parse_url"]
 
 KEEPALIVE_S = 10.0
 """Idle connections are let go well before a server's own limit, so that few requests meet a closing one."""
 CONNECT_S = 10.0
 HEALTH_S = 5.0
 _BYTES_SENT_AS_THEY_ARE = 1 << 20  # aiohttp warns about more; a file-like body is sent in pieces
+
+Frames = dict[int, tuple[bytes, int]]
+"""How a server spells the size line of a read that is one HTTP chunk: by the read's length, with the line's own."""
 
 BROKEN = (aiohttp.ClientError, HttpProcessingError, OSError)
 """What a connection to an upstream raises when it breaks; TimeoutError is an OSError too, so test it first."""
@@ -72,11 +77,17 @@ class Exchange:
 
 
 class Upstream:
-    """A server by its URL.  ``open`` and ``close`` it on the loop; ``problem`` says why it is not ready."""
+    """A server by its URL.  ``open`` and ``close`` it on the loop; ``problem`` says why it is not ready.
 
-    def __init__(self, role: str, url: str) -> None:
+    Its connections can be taken over in mid-answer (`takeover`) if ``spliced`` says so; ``frames`` is what the
+    engine that does so has seen of this server's chunk framing.
+    """
+
+    def __init__(self, role: str, url: str, *, spliced: bool = False) -> None:
         self.role = role
         self.url = url
+        self.frames: Frames = {}
+        self._spliced = spliced
         self.outstanding = 0
         self.ready = False
         self.problem = "not asked yet"
@@ -87,12 +98,14 @@ class Upstream:
 
     def open(self) -> None:
         """Make the session; connections come with the requests, as many as there are requests at a time."""
+        # aiohttp's default of 100 connections would cap the streams.
+        options: dict[str, Any] = {"limit": 0, "keepalive_timeout": KEEPALIVE_S}
         connector: aiohttp.BaseConnector
         if self._socket_path is not None:
-            connector = aiohttp.UnixConnector(self._socket_path, limit=0, keepalive_timeout=KEEPALIVE_S)
+            make_unix = takeover.unix_connector if self._spliced else aiohttp.UnixConnector
+            connector = make_unix(self._socket_path, **options)
         else:
-            # aiohttp's default of 100 connections would cap the streams.
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
+            connector = (takeover.tcp_connector if self._spliced else aiohttp.TCPConnector)(**options)
         self._session = aiohttp.ClientSession(
             connector=connector,
             # No read timeout of aiohttp's: it re-arms a timer on every read.  `StallWatch` costs nothing there.

@@ -1,7 +1,7 @@
 """Stalled streams: one sweep over all of them finds those whose upstream has gone silent.
 
 A timer per stream, re-armed on every read, would cost the hot path a microsecond or two per chunk.  The sweep
-compares the bytes each upstream body has received with what it saw before; the relay itself does nothing.  A
+asks each stream whether anything was heard of its upstream since the sweep before.  A
 stream that waits for its *client* (bytes lie in the client's write buffer) is not stalled, whatever gen does.
 
 A connection that is lost without its body's reader being told ends here too: that is what aiohttp does when the
@@ -14,13 +14,27 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
-from aiohttp import ClientResponse, StreamReader
-
-__all__ = ["LONGEST_SWEEP_S", "StallWatch", "Watched"]
+__all__ = ["LONGEST_SWEEP_S", "StallWatch", "UpstreamBody", "Watched"]
 
 LONGEST_SWEEP_S = 5.0
 _SWEEPS_PER_TIMEOUT = 4  # so a stall is noticed at most a quarter later than the timeout says
+
+
+class UpstreamBody(Protocol):
+    """What the watch must know of a body that is being received."""
+
+    def heard(self) -> bool:
+        """Whether anything has been received since this was last asked."""
+
+    @property
+    def closed(self) -> asyncio.Future[None] | None:
+        """Done when the connection is closed; None if the body's reader learns of that by itself."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the body's reader knows that it has ended, well or badly."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,11 +44,11 @@ class Watched:
     ``lost`` tells, once that has expired, that the upstream's connection broke rather than went silent.
     """
 
-    content: StreamReader
+    body: UpstreamBody
     client: asyncio.Transport | None
     deadline: asyncio.Timeout
     since_s: float
-    seen_bytes: int = 0
+    begun: bool = False
     lost: bool = False
     forget: Callable[[], object] = field(default=lambda: None)
 
@@ -51,15 +65,13 @@ class StallWatch:
         self._streams: set[Watched] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, response: ClientResponse, client: asyncio.Transport | None, deadline: asyncio.Timeout) -> Watched:
+    def enter(self, body: UpstreamBody, client: asyncio.Transport | None, deadline: asyncio.Timeout) -> Watched:
         """Watch a stream from now on; give what this returns to `leave`."""
-        watched = Watched(response.content, client, deadline, self._loop.time())
+        watched = Watched(body, client, deadline, self._loop.time())
         self._streams.add(watched)
         if self._timer is None:
             self._timer = self._loop.call_later(self._sweep_s, self._sweep)
-        # A body that came whole with its head has given its connection back already.
-        protocol = None if response.connection is None else response.connection.protocol
-        if protocol is not None and (closed := protocol.closed) is not None:
+        if (closed := body.closed) is not None:
             callback = partial(self._connection_closed, watched)
             closed.add_done_callback(callback)
             watched.forget = partial(closed.remove_done_callback, callback)
@@ -73,8 +85,7 @@ class StallWatch:
     def _connection_closed(self, watched: Watched, closed: asyncio.Future[None]) -> None:
         if not closed.cancelled():
             closed.exception()  # retrieved, or asyncio complains
-        content = watched.content
-        if watched in self._streams and not content.is_eof() and content.exception() is None:
+        if watched in self._streams and not watched.body.over:
             watched.lost = self._expire(watched)
 
     def close(self) -> None:
@@ -86,12 +97,12 @@ class StallWatch:
     def _sweep(self) -> None:
         now_s = self._loop.time()
         for watched in self._streams:
-            received = watched.content.total_bytes
+            heard = watched.body.heard()
             client_is_slow = watched.client is not None and watched.client.get_write_buffer_size() > 0
-            if received != watched.seen_bytes or client_is_slow:
-                watched.seen_bytes, watched.since_s = received, now_s
+            if heard or client_is_slow:
+                watched.begun, watched.since_s = watched.begun or heard, now_s
                 continue
-            limit_s = self._stall_timeout_s if received else self._first_byte_timeout_s
+            limit_s = self._stall_timeout_s if watched.begun else self._first_byte_timeout_s
             if now_s - watched.since_s >= limit_s:
                 self._expire(watched)
         self._timer = self._loop.call_later(self._sweep_s, self._sweep) if self._streams else None

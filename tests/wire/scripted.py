@@ -31,6 +31,9 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], "strea
         "stream_options": {"include_usage": True}, "max_tokens": 3}  # fmt: skip
 PATH = "/v1/chat/completions"
 
+ENGINE = "splice"
+"""Of the orchestrators to be started; the fixture `engine` sets it."""
+
 ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant"}}]} \n\n'
 DONE = b"data: [DONE]\n\n"
 
@@ -312,7 +315,7 @@ async def orchestrating(
     **settings: Any,
 ) -> AsyncIterator[Orchestrator]:
     """An orchestrator in this loop, in front of ``ctx`` and ``gen``."""
-    chosen = OrchestratorSettings(**settings)
+    chosen = OrchestratorSettings(**({"engine": ENGINE} | settings))
     urls = [tuple(s.url for s in ([side] if isinstance(side, Scripted) else side)) for side in (ctx, gen)]
     arms = build_arms(policies, chosen.policy, usage_by_gen=chosen.usage_by == "gen")
     options = OrchestratorOptions(ProcessOptions(), chosen, urls[0], urls[1], arms)

@@ -13,6 +13,8 @@ from sim.orchestrator.policies import BUILTIN
 from tests.wire.fakes import on_uvloop
 from tests.wire.scripted import DONE, ROLE, orchestrating, prefill, scripted, streaming, token, until
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 MS = 1_000_000
 
 

@@ -25,6 +25,8 @@ from tests.wire.scripted import (
     usage_event,
 )
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 USAGE = usage_event(GEN_USAGE)
 TRUE = usage_event(TRUE_USAGE)
 KINDS = ("events", "chunks", "role_events", "finish_events", "usage_events", "done_events")

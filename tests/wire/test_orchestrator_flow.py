@@ -27,6 +27,8 @@ from tests.wire.scripted import (
     usage_event,
 )
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 NOT_STREAMED = {key: value for key, value in CHAT.items() if not key.startswith("stream")}
 STREAM = (ROLE, token(" 0"), token(" 1"), token(" 2") + usage_event(GEN_USAGE) + DONE)
 RELAYED = ROLE + token(" 0") + token(" 1") + token(" 2") + usage_event(TRUE_USAGE) + DONE

@@ -26,6 +26,8 @@ from tests.wire.scripted import (
     usage_event,
 )
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 REWRITING = [name for name in BUILTIN if name != "verbatim"]
 USAGE = usage_event(GEN_USAGE)
 TRUE = usage_event(TRUE_USAGE)

@@ -11,29 +11,19 @@ from sim.orchestrator.watch import StallWatch
 from tests.wire.fakes import on_uvloop
 
 
-class Body:
-    total_bytes = 0
-
-    def is_eof(self):
-        return False
-
-    def exception(self):
-        return None
-
-
 async def watch_ended(lost_while, timeout_s):
     """(whether the stream is told lost, errors the loop was told) when its connection is lost at that moment."""
     loop = asyncio.get_running_loop()
     errors = []
     loop.set_exception_handler(lambda _loop, context: errors.append(context))
     closed = loop.create_future()
-    response = SimpleNamespace(content=Body(), connection=SimpleNamespace(protocol=SimpleNamespace(closed=closed)))
+    body = SimpleNamespace(heard=lambda: False, closed=closed, over=False)
     watch = StallWatch(loop, first_byte_timeout_s=timeout_s, stall_timeout_s=timeout_s)
     streams = []
 
     async def stream():
         async with asyncio.timeout(None) as deadline:
-            streams.append(watch.enter(response, None, deadline))
+            streams.append(watch.enter(body, None, deadline))
             try:
                 if lost_while == "waiting":
                     closed.set_result(None)

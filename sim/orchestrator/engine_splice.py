@@ -1,0 +1,264 @@
+"""Engine ``splice``: gen's bytes from its connection's callback through the policy to the client's transport.
+
+Theory of operation.  No coroutine runs per token.  In nearly every read the data is one HTTP chunk that holds one
+event of one line, and the policy leaves it alone; then the very bytes that were read are written.  `data_received`
+recognises such a read by its size (`Frames`: how this server spells the size line of a read of so many bytes) and
+by there being no line ending inside.  Every other read (several events, half of one, trailers, a changed event,
+another framing) goes the full way, `HttpBody` and `EventPath`, with the same result.
+
+The coroutine that answers the request sleeps meanwhile and is woken when the stream is over.  A client that does
+not read pauses gen's connection from its own transport's callback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from aiohttp import web
+
+from sim.core.http_body import BadBodyError
+from sim.orchestrator.arms import differs
+from sim.orchestrator.client_side import ClientSide
+from sim.orchestrator.counters import Counters
+from sim.orchestrator.event_path import ClientGoneError, EventPath, StreamEndedError
+from sim.orchestrator.takeover import TakenOver
+from sim.orchestrator.tally import LONGEST_HELD
+from sim.orchestrator.upstream import Frames
+
+__all__ = ["MOST_FRAMES", "SpliceEngine"]
+
+MOST_FRAMES = 4096
+_SHORTEST_FRAME = 96  # bytes; [DONE] is shorter and goes the full way, which looks at what an event means
+_LONGEST_FRAME = 64 << 10
+_LONGEST_HELD_LINE = LONGEST_HELD - len(b"\n\n")
+_SIZE_LINE = re.compile(rb"[0-9A-Fa-f]+\r\n")
+_LF, _CR = b"\n\r"
+_AFTER_DONE_BYTES = 16
+
+
+class SpliceEngine(asyncio.Protocol):
+    """Relays one open stream; raises what `StreamEngine` does.  ``frames`` is what is known of the server's."""
+
+    closed = None  # `connection_lost` tells
+
+    __slots__ = (
+        "_after_done", "_arms", "_at_frame", "_body", "_client", "_counters", "_error", "_framed", "_frames", "_gone",
+        "_heard", "_hold", "_news", "_pairs", "_path", "_taken", "_write", "over",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        request: web.Request,
+        response: web.StreamResponse,
+        taken: TakenOver,
+        path: EventPath,
+        counters: Counters,
+        frames: Frames,
+    ) -> None:
+        client = request.transport
+        if client is None:
+            raise ClientGoneError
+        self.over = False  # no more is to come from gen's connection, or none of it is wanted
+        self._at_frame = False  # whether the next byte begins a chunk and an event, so that a read may simply pass
+        self._heard = False
+        self._frames = frames
+        self._write = client.write
+        # HTTP/1.0 has no chunks: there the end of the connection ends the body.
+        self._framed = response.headers.get("Transfer-Encoding") == "chunked"
+        self._taken = taken
+        self._body = taken.body
+        self._client = ClientSide(client, taken.transport)
+        self._path = path
+        self._arms = path.policies.arms
+        self._pairs = path.policies.pairs
+        self._hold = path.tally.latest.append
+        self._counters = counters
+        self._gone = False
+        self._error: StreamEndedError | None = None
+        self._after_done = b""
+        self._news: asyncio.Future[None] | None = None
+
+    # The coroutine's side.
+
+    async def relay(self) -> None:
+        """Relay until gen's end marker or the end of its body.  StreamEndedError, ClientGoneError, ConnectionError."""
+        self._taken.connect(self)
+        self._client.connect()
+        if self._taken.early:
+            self.data_received(self._taken.early)
+        while not self.over and not self._path.done:
+            await self._wait()
+        if self._gone:
+            raise ClientGoneError
+        if self._error is not None:
+            raise self._error
+        if not self._path.done and not self._body.complete:
+            raise ConnectionResetError("the connection ended inside the answer")
+
+    async def next_bytes(self) -> bytes:
+        """Bytes that came behind the end marker, b"" if none do."""
+        while not self._after_done and not self.over:
+            await self._wait()
+        return self._after_done
+
+    async def drain(self) -> None:
+        """Wait for the end of the body and give the connection back; if it has been lost, nothing happens."""
+        while not self.over:
+            await self._wait()
+        # What comes behind an answer that is complete belongs to nothing: such a connection is not used again.
+        if self._body.complete and not self._body.surplus and not self._taken.transport.is_closing():
+            self._client.close()
+            self._taken.give_back()
+
+    def close(self) -> None:
+        """Relay no more."""
+        self._stop()
+        self._client.close()
+
+    def heard(self) -> bool:
+        """Whether anything has been received since this was last asked."""
+        heard, self._heard = self._heard, False
+        return heard
+
+    async def _wait(self) -> None:
+        self._news = asyncio.get_running_loop().create_future()
+        await self._news
+
+    # The connection's side.
+
+    def data_received(self, data: bytes) -> None:
+        """Gen's connection has been read."""
+        # Written for few instructions: CPython takes a known prefix or suffix off a bytes object for half of what
+        # a call of its `find` or `startswith` costs, and a byte is sought cheapest as an integer.
+        try:
+            size_line, line_bytes = self._frames[len(data)]
+        except KeyError:
+            self._take(data)
+            return
+        event = data.removesuffix(b"\r\n").removeprefix(size_line)
+        line = event.removesuffix(b"\n\n")
+        if len(line) != line_bytes or _LF in line or _CR in line or not self._at_frame:
+            self._take(data)
+            return
+        policy, counts = self._pairs[self._arms.active]
+        try:
+            out = policy(event)
+            changed = out is not event and differs(out, event)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  a user's code may raise anything
+            self._policy_failed(error, event)
+            return
+        self._heard = True
+        self._hold(event if line_bytes <= _LONGEST_HELD_LINE else None)
+        if changed:
+            self._send_changed(event, out)
+            return
+        counts.passed += 1
+        counts.passed_line_bytes += line_bytes
+        try:
+            self._write(data)
+        except RuntimeError:  # uvloop, of a closed transport
+            self._client_gone()
+
+    def eof_received(self) -> None:
+        """Gen sends no more; the transport closes, and `connection_lost` judges."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Gen's connection is closed."""
+        self._taken.lost(exc)
+        if not self.over:
+            if exc is None:
+                self._body.eof()
+            self._stop()
+
+    def pause_writing(self) -> None:
+        """The request is still being sent."""
+        self._taken.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The request goes on."""
+        self._taken.resume_writing()
+
+    def _take(self, data: bytes) -> None:
+        """The full way of a read."""
+        if self.over:
+            if self._body.complete:
+                self._body.feed(data)  # into its surplus
+            return
+        self._heard = True
+        begins_chunk, broken = self._body.between_chunks, False
+        try:
+            body = self._body.feed(data)
+        except BadBodyError as error:
+            body, broken = error.body, True
+        if self._path.done:
+            self._after_done += body[:_AFTER_DONE_BYTES]
+        elif body:
+            self._relay(body)
+        if broken or self._body.complete or self._error is not None:
+            self._stop()
+            return
+        self._at_frame = self._framed and not self.over and self._body.between_chunks and self._path.at_event
+        if self._at_frame and begins_chunk:
+            self._learn(data, len(body))
+        if self._path.done:
+            self._wake()
+
+    def _relay(self, body: bytes) -> None:
+        try:
+            payload = body if self._path.pass_whole(body) else self._path.take(body)
+        except StreamEndedError as error:
+            self._error = error
+            return
+        if payload:
+            self._send(payload)
+
+    def _send(self, payload: bytes) -> None:
+        self._counters.cut_bytes_out += len(payload)
+        try:
+            self._write(b"%x\r\n%b\r\n" % (len(payload), payload) if self._framed else payload)
+        except RuntimeError:
+            self._client_gone()
+
+    def _send_changed(self, event: bytes, out: bytes) -> None:
+        """Count and send what the policy made of the one event of a read that was recognised."""
+        counters = self._counters
+        counters.cut_reads += 1
+        counters.cut_events += 1
+        counters.cut_bytes_in += len(event)
+        counts = self._pairs[self._arms.active][1]
+        counts.cut += 1
+        counts.changed += 1
+        if out:
+            self._send(out)
+
+    def _policy_failed(self, error: BaseException, event: bytes) -> None:
+        counters = self._counters
+        counters.cut_reads += 1
+        counters.cut_bytes_in += len(event)
+        self._pairs[self._arms.active][1].cut += 1
+        self._error = StreamEndedError("policy_error", str(self._path.policies.failure(error, 1)))
+        self._stop()
+
+    def _client_gone(self) -> None:
+        self._gone = True
+        self._stop()
+
+    def _stop(self) -> None:
+        """Nothing more is relayed; whoever answers the request is to see to the rest."""
+        self.over = True
+        self._at_frame = False
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def _learn(self, data: bytes, body_bytes: int) -> None:
+        """Remember how the server spells the size line of such a read, if it was one chunk."""
+        size, frames = len(data), self._frames
+        match = _SIZE_LINE.match(data)
+        if match is None or match.end() + body_bytes + 2 != size:
+            return
+        if _SHORTEST_FRAME <= size <= _LONGEST_FRAME and (size in frames or len(frames) < MOST_FRAMES):
+            frames[size] = match[0], body_bytes - len(b"\n\n")
