@@ -44,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (SettingError, RunDirectoryError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return EXIT_USAGE
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
     except KeyboardInterrupt:
         print("bench: interrupted", file=sys.stderr)
         return EXIT_ERROR
