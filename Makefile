@@ -28,6 +28,10 @@ lint: $(STAMP) ## style and types
 unit: $(STAMP) ## the tests alone
 	$(BIN)/python -m pytest $(ARGS)
 
+.PHONY: bench
+bench: $(STAMP) ## costs beside other relays, fakes and clients: half an hour, writes docs/benchmarks.md
+	$(BIN)/python -m bench $(ARGS)
+
 format: $(STAMP) ## rewrite the files in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
