@@ -22,8 +22,8 @@ from sim.core.settings import OrchestratorSettings
 from sim.core.usage import Usage
 from sim.orchestrator.arms import Arms, build_arms
 from sim.orchestrator.counters import Counters
+from sim.orchestrator.inside_aiohttp import TakeoverHandler
 from sim.orchestrator.relay import StreamRelay
-from sim.orchestrator.takeover import TakeoverHandler
 from sim.orchestrator.watch import StallWatch
 
 CTX_USAGE = Usage(100, 25)
