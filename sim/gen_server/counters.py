@@ -92,7 +92,7 @@ class GenCounters:
         return self._lateness
 
     def count_late(self) -> None:
-        """Move ``late_ns`` into the histogram, many at a time: finding each its bucket is a good part of a token's cost.
+        """Move ``late_ns`` into the histogram, many at a time, which is cheaper than one by one.
 
         The upper half of a 32-bit float is its exponent and seven bits below the first: all that the histogram
         looks at, so equal halves are one bucket.
