@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ChildFailedError", "ChildProcess"]
+__all__ = ["READY_TIMEOUT_S", "STOP_TIMEOUT_S", "ChildFailedError", "ChildProcess"]
 
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 _LOG_LINES_SHOWN = 6
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>; Linux
+_PR_SET_PTRACER, _PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)  # "Yama"
 _LIBC = ctypes.CDLL(None)
 
 
@@ -45,9 +46,16 @@ class ChildProcess:
 
     @classmethod
     async def start(
-        cls, name: str, argv: Sequence[str], log_path: Path, cpus: frozenset[int], *, announces: bool = True
+        cls,
+        name: str,
+        argv: Sequence[str],
+        log_path: Path,
+        cpus: frozenset[int],
+        *,
+        announces: bool = True,
+        ready_timeout_s: float = READY_TIMEOUT_S,
     ) -> ChildProcess:
-        """Start ``argv`` on ``cpus`` (empty: anywhere).  ChildFailedError if it does not get ready."""
+        """Start ``argv`` on ``cpus`` (empty: anywhere).  ChildFailedError if it does not get ready in time."""
         with log_path.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -62,22 +70,20 @@ class ChildProcess:
                 os.sched_setaffinity(process.pid, cpus)
         child = cls(name, process, log_path, {})
         if announces:
-            child.addresses = await child._read_ready_line()
+            child.addresses = await child._read_ready_line(ready_timeout_s)
         return child
 
-    async def _read_ready_line(self) -> dict[str, Any]:
+    async def _read_ready_line(self, timeout_s: float) -> dict[str, Any]:
         assert self.process.stdout is not None
         try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 line = await self.process.stdout.readline()
                 if not line:
                     await self.process.wait()
                     raise self.failure()
         except TimeoutError:
             await self.stop()
-            raise ChildFailedError(
-                f"{self.name} was not ready after {READY_TIMEOUT_S:g} s; {self.log_tail()}"
-            ) from None
+            raise ChildFailedError(f"{self.name} was not ready after {timeout_s:g} s; {self.log_tail()}") from None
         except asyncio.CancelledError:
             await self.stop()
             raise
@@ -121,5 +127,9 @@ class ChildProcess:
 
 
 def _end_with_parent() -> None:
-    """In the child, before it runs: get SIGTERM if the experiment dies, even by SIGKILL, so that nothing is left."""
+    """In the child, before it runs: get SIGTERM if the experiment dies, even by SIGKILL, so that nothing is left.
+
+    And let a sampler that is not its parent look at it (`profile`); kernels without Yama refuse that, and need not.
+    """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _LIBC.prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY)

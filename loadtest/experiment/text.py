@@ -10,7 +10,7 @@ from typing import Any
 from loadtest.experiment import sentences
 from loadtest.experiment.number_formats import duration
 
-__all__ = ["WIDTH", "render_text"]
+__all__ = ["WIDTH", "render_text", "table", "verdict_lines", "wrapped"]
 
 WIDTH = 100
 _NAME_WIDTH = 20
@@ -19,16 +19,17 @@ _NAME_WIDTH = 20
 def render_text(result: Mapping[str, Any], report: Path | None) -> str:
     """The whole of it; ``report`` is where the HTML is."""
     body = _compare(result) if result["schema"].startswith("disagg-sim/compare/") else _run(result)
-    lines = [*_verdict(result["verdict"]), *body]
+    lines = [*verdict_lines(result["verdict"]), *body]
     if report is not None:
         lines += ["", f"report: {report}"]
     return "\n".join(lines)
 
 
-def _verdict(verdict: Mapping[str, Any]) -> list[str]:
+def verdict_lines(verdict: Mapping[str, Any]) -> list[str]:
+    """The verdict's line and one for each reason."""
     lines = [f"VERDICT: {verdict['state'].upper()} - {sentences.verdict_line(verdict)}"]
     for reason in verdict["reasons"]:
-        lines += _wrapped(reason["text"], f"  {reason['state']:8}")
+        lines += wrapped(reason["text"], f"  {reason['state']:8}")
     return lines
 
 
@@ -37,22 +38,25 @@ def _compare(result: Mapping[str, Any]) -> list[str]:
     rows = [[_short(name, _NAME_WIDTH), *_arm_row(arm)] for name, arm in result["arms"].items()]
     lines = [
         "",
-        *_table(
+        *table(
             ["CPU by arm", "us/chunk", "95 % interval", "chunks/s", f"core at {at:,.0f}", "events/read", "lag p99"],
             rows,
         ),
     ]
     differences = [*result["differences"], *([result["control"]] if result["control"] else [])]
     rows = [[_pair(difference), *_difference_row(difference)] for difference in differences]
-    lines += ["", *_table(["difference, CPU us/chunk", "a - b", "95 % interval", "mde", ""], rows), ""]
+    lines += ["", *table(["difference, CPU us/chunk", "a - b", "95 % interval", "mde", ""], rows), ""]
     for difference in result["differences"]:
         sentence = sentences.difference_sentence(difference, at)
         claims = difference["cpu_us_per_chunk"] is not None
-        lines += _wrapped(sentences.qualified(sentence, state) if claims else sentence)
-    lines += _wrapped(sentences.control_sentence(result["control"]))
+        lines += wrapped(sentences.qualified(sentence, state) if claims else sentence)
+    lines += wrapped(sentences.control_sentence(result["control"]))
     lines += _restarts(result["restarts"], state)
     lines += _slopes(result["regression"], state)
-    lines += _wrapped(
+    known = any(arm["cpu_us_per_request"] for arm in result["arms"].values())
+    sentence = sentences.request_cost_sentence(result["arms"])
+    lines += wrapped(sentences.qualified(sentence, state) if known else sentence)
+    lines += wrapped(
         f"{sentences.rounds_sentence(result['rounds'])} {sentences.gate_sentence(result['equality'])} "
         f"{sentences.streams_sentence(result['client']['streams'])} {_counters(result)}"
     )
@@ -98,7 +102,7 @@ def _restarts(restarts: Mapping[str, Any] | None, state: str) -> list[str]:
                 f"Over {restarts['starts']} process starts, {spread['a']} minus {spread['b']} is "
                 f"{spread['mean']:+.2f} us on average, from {spread['low']:+.2f} to {spread['high']:+.2f}."
             )
-            lines += _wrapped(sentences.qualified(text, state))
+            lines += wrapped(sentences.qualified(text, state))
     return lines
 
 
@@ -114,7 +118,7 @@ def _slopes(regression: Mapping[str, Any] | None, state: str) -> list[str]:
         f"Chunks and requests taken apart: us per chunk {per_chunk}; us per request {request['estimate']:.0f} "
         f"{_interval(request['ci95'], 0)}."
     )
-    return _wrapped(sentences.qualified(text, state))
+    return wrapped(sentences.qualified(text, state))
 
 
 def _run(result: Mapping[str, Any]) -> list[str]:
@@ -123,8 +127,9 @@ def _run(result: Mapping[str, Any]) -> list[str]:
     rows = [
         [label, *(duration(client[key][column]) for column in columns), f"{client[key]['n']:,}"]
         for label, key in _LATENCIES.items()
+        if client.get(key)
     ]
-    lines = ["", *_table(["latency", *columns, "n"], rows)]
+    lines = ["", *table(["latency", *columns, "n"], rows)]
     rows = [
         [
             name,
@@ -134,7 +139,7 @@ def _run(result: Mapping[str, Any]) -> list[str]:
         ]
         for name, process in result["processes"].items()
     ]
-    lines += ["", *_table(["process", "CPU of a core", "run-queue wait", "lag p99, whole run"], rows), ""]
+    lines += ["", *table(["process", "CPU of a core", "run-queue wait", "lag p99, whole run"], rows), ""]
     cost = relay["cpu_us_per_chunk"]
     if cost is not None:
         rate, per_read = relay["chunks_per_s"], relay["events_per_read"]
@@ -143,8 +148,8 @@ def _run(result: Mapping[str, Any]) -> list[str]:
             f"{'' if rate is None else f', {rate:,.0f} chunks/s on average,'} at {cost:.1f} us of CPU per chunk, "
             f"requests included{'' if per_read is None else f'; {per_read:.2f} events per read'}."
         )
-        lines += _wrapped(sentences.qualified(text, result["verdict"]["state"]))
-    lines += _wrapped(f"{sentences.streams_sentence(client['streams'])} {_counters(result)}")
+        lines += wrapped(sentences.qualified(text, result["verdict"]["state"]))
+    lines += wrapped(f"{sentences.streams_sentence(client['streams'])} {_counters(result)}")
     return lines
 
 
@@ -152,6 +157,7 @@ _LATENCIES = {
     "TTFT from planned": "ttft_s",
     "TTFT from sent": "ttft_from_sent_s",
     "ITL": "itl_s",
+    "transit from gen": "transit_s",
     "E2E from planned": "e2e_s",
     "send lateness": "lateness_s",
 }
@@ -165,7 +171,7 @@ def _counters(result: Mapping[str, Any]) -> str:
     }[result["reconciliation"]["state"]]
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns as wide as their widest cell; the first to the left, the others to the right."""
     cells = [list(head), *(list(row) for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
@@ -184,7 +190,8 @@ def _short(name: str, width: int) -> str:
     return f"{name[: width - tail - 1]}…{name[-tail:]}"
 
 
-def _wrapped(text: str, lead: str = "") -> list[str]:
+def wrapped(text: str, lead: str = "") -> list[str]:
+    """The text in lines of `WIDTH`, all indented by as much as ``lead`` is long."""
     return textwrap.wrap(text, WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead))
 
 

@@ -8,7 +8,7 @@ Pure.  Gathering the facts is `evidence`, the limits are in `thresholds`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from loadtest.experiment.facts import Facts
 from loadtest.experiment.process_rules import process_reasons
 from loadtest.experiment.reasons import STATES, Reason, graded, percent
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["Verdict", "judge", "verdict_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,12 @@ class Verdict:
 
 def judge(facts: Facts) -> Verdict:
     """Hold the facts against every rule."""
-    reasons = [reason for rule in RULES for reason in rule(facts)]
-    reasons.sort(key=lambda reason: STATES.index(reason.state))
+    return verdict_of(reason for rule in RULES for reason in rule(facts))
+
+
+def verdict_of(found: Iterable[Reason]) -> Verdict:
+    """The reasons by weight, and the state that the heaviest gives."""
+    reasons = sorted(found, key=lambda reason: STATES.index(reason.state))
     worst = reasons[0].state if reasons else "note"
     return Verdict("valid" if worst == "note" else worst, tuple(reasons))
 

@@ -18,6 +18,8 @@ CASES = {
     "one policy under two names": (["compare", "filter-off", "parse"], ["filter-off and parse are one policy"]),
     "plug-in that is not there": (["compare", "filter-off", "no.such:thing"], ["no.such"]),
     "verbatim without gen's help": (["compare", "filter-off", "verbatim"], ["usage_by=gen"]),
+    "unknown policy to profile": (["profile", "nope"], ["'nope'", "parse", "prefilter", "verbatim"]),
+    "profile without the CPU": (["profile", "--no-pin"], ["--no-pin", "share one CPU"]),
     "unknown key": (["compare", "--set", "usagee=null"], ["usagee"]),
     "value not allowed": (["compare", "--set", "usage=maybe"], ["usage", "'maybe'", "absent, null, final, continuous"]),
     "value out of range": (["compare", "--set", "cache_hit_ratio=2"], ["cache_hit_ratio", "0 to 1"]),
