@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 
-from bench import ours
+from bench import candidates, ours
 from bench.candidate import Candidate
 from bench.capacity import LADDER_TOK_S
 from bench.cell import Timing
@@ -216,11 +215,5 @@ def _standing(plan: Plan, table: str, load: str, name: str, number: int) -> Job:
 
 
 def _others() -> tuple[Candidate, ...]:
-    """The programs of others; none where the bench comes without them."""
-    try:
-        candidates = import_module("bench.candidates")
-    except ModuleNotFoundError as error:
-        if error.name != "bench.candidates":
-            raise
-        return ()
+    """The programs of others."""
     return (*candidates.relays(), *candidates.gens(), *candidates.clients())
