@@ -2,7 +2,7 @@
 
 Theory of operation.  No coroutine runs per token.  In nearly every read the data is one HTTP chunk that holds one
 event of one line, and the policy leaves it alone; then the very bytes that were read are written.  `data_received`
-recognises such a read by its size (`Frames`: how this server spells the size line of a read of so many bytes) and
+recognises such a read by its length (`frames`: how this server spells the size line of a read of so many bytes) and
 by there being no line ending inside.  Every other read (several events, half of one, trailers, a changed event,
 another framing) goes the full way, `HttpBody` and `EventPath`, with the same result.
 
@@ -13,7 +13,6 @@ not read pauses gen's connection from its own transport's callback.
 from __future__ import annotations
 
 import asyncio
-import re
 
 from aiohttp import web
 
@@ -22,17 +21,13 @@ from sim.orchestrator.arms import differs
 from sim.orchestrator.client_side import ClientSide
 from sim.orchestrator.counters import Counters
 from sim.orchestrator.event_path import ClientGoneError, EventPath, StreamEndedError
+from sim.orchestrator.frames import Frames
 from sim.orchestrator.inside_aiohttp import TakenOver
 from sim.orchestrator.tally import LONGEST_HELD
-from sim.orchestrator.upstream import Frames
 
-__all__ = ["MOST_FRAMES", "SpliceEngine"]
+__all__ = ["SpliceEngine"]
 
-MOST_FRAMES = 4096
-_SHORTEST_FRAME = 96  # bytes; [DONE] is shorter and goes the full way, which looks at what an event means
-_LONGEST_FRAME = 64 << 10
 _LONGEST_HELD_LINE = LONGEST_HELD - len(b"\n\n")
-_SIZE_LINE = re.compile(rb"[0-9A-Fa-f]+\r\n")
 _LF, _CR = b"\n\r"
 _AFTER_DONE_BYTES = 16
 
@@ -44,7 +39,7 @@ class SpliceEngine(asyncio.Protocol):
 
     __slots__ = (
         "_after_done", "_arms", "_at_frame", "_body", "_client", "_counters", "_error", "_framed", "_frames", "_gone",
-        "_heard", "_hold", "_news", "_pairs", "_path", "_taken", "_write", "over",
+        "_heard", "_hold", "_known", "_news", "_pairs", "_path", "_taken", "_write", "over",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +58,7 @@ class SpliceEngine(asyncio.Protocol):
         self._at_frame = False  # whether the next byte begins a chunk and an event, so that a read may simply pass
         self._heard = False
         self._frames = frames
+        self._known = frames.by_size
         self._write = client.write
         # HTTP/1.0 has no chunks: there the end of the connection ends the body.
         self._framed = response.headers.get("Transfer-Encoding") == "chunked"
@@ -132,7 +128,7 @@ class SpliceEngine(asyncio.Protocol):
         # Written for few instructions: CPython takes a known prefix or suffix off a bytes object for half of what
         # a call of its `find` or `startswith` costs, and a byte is sought cheapest as an integer.
         try:
-            size_line, line_bytes = self._frames[len(data)]
+            size_line, line_bytes = self._known[len(data)]
         except KeyError:
             self._take(data)
             return
@@ -202,21 +198,15 @@ class SpliceEngine(asyncio.Protocol):
             return
         self._at_frame = self._framed and not self.over and self._body.between_chunks and self._path.at_event
         if self._at_frame and begins_chunk:
-            self._learn(data, len(body))
+            self._frames.learn(data, len(body))
         if self._path.done:
             self._wake()
 
     def _take_frames(self, data: bytes) -> bool:
         """Relay a read of several chunks of known size, each one event of one line; False if it is none."""
-        pieces = data.split(b"\n\n\r\n")
-        if pieces.pop() or len(pieces) < 2:
+        events = self._frames.cut(data)
+        if events is None:
             return False
-        events, frames = [], self._frames
-        for piece in pieces:
-            size, _, line = piece.partition(b"\r\n")
-            if frames.get(len(piece) + 4) != (size + b"\r\n", len(line)) or _LF in line or _CR in line:
-                return False
-            events.append(line + b"\n\n")
         counts = self._pairs[self._arms.active][1]
         changed = counts.changed
         try:
@@ -284,12 +274,3 @@ class SpliceEngine(asyncio.Protocol):
     def _wake(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
-
-    def _learn(self, data: bytes, body_bytes: int) -> None:
-        """Remember how the server spells the size line of such a read, if it was one chunk."""
-        size, frames = len(data), self._frames
-        match = _SIZE_LINE.match(data)
-        if match is None or match.end() + body_bytes + 2 != size:
-            return
-        if _SHORTEST_FRAME <= size <= _LONGEST_FRAME and (size in frames or len(frames) < MOST_FRAMES):
-            frames[size] = match[0], body_bytes - len(b"\n\n")

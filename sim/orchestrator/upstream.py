@@ -19,10 +19,11 @@ from yarl import URL
 
 from sim.orchestrator import inside_aiohttp
 from sim.orchestrator.failure import RequestFailedError
+from sim.orchestrator.frames import Frames
 from sim.orchestrator.inside_aiohttp import LeanPost
 from sim.service.openai_app import ENDPOINTS
 
-__all__ = ["BROKEN", "Exchange", "Frames", "Upstream", "parse_url"]
+__all__ = ["BROKEN", "Exchange", "Upstream", "parse_url"]
 
 KEEPALIVE_S = 10.0
 """Idle connections are let go well before a server's own limit, so that few requests meet a closing one."""
@@ -30,9 +31,6 @@ CONNECT_S = 10.0
 HEALTH_S = 5.0
 _HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 _BYTES_SENT_AS_THEY_ARE = 1 << 20  # aiohttp warns about more; a file-like body is sent in pieces
-
-Frames = dict[int, tuple[bytes, int]]
-"""How a server spells the size line of a read that is one HTTP chunk: by the read's length, with the line's own."""
 
 BROKEN = (aiohttp.ClientError, HttpProcessingError, OSError)
 """What a connection to an upstream raises when it breaks; TimeoutError is an OSError too, so test it first."""
@@ -90,7 +88,7 @@ class Upstream:
     def __init__(self, role: str, url: str, *, spliced: bool = False) -> None:
         self.role = role
         self.url = url
-        self.frames: Frames = {}
+        self.frames = Frames()
         self._spliced = spliced
         self.outstanding = 0
         self.ready = False

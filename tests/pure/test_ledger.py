@@ -261,12 +261,18 @@ def test_each_figure_of_a_reading_has_its_own_source(monkeypatch):
     bench = Bench("parse", "prefilter")
     bench.health.gc.total_ns = 109
     counters = bench.counters
-    counters.events, counters.reads, counters.requests, counters.bytes_in, counters.bytes_out = 200, 111, 112, 113, 114
+    counters.cut_events, counters.cut_reads, counters.requests, counters.cut_bytes_in, counters.cut_bytes_out = (
+        200,
+        111,
+        112,
+        113,
+        114,
+    )
     counters.held_events, counters.role_events = 30, 40
     counters.finish_events, counters.usage_events, counters.done_events = 1, 2, 3
     parse, prefilter = bench.arms.counters
-    parse.offered, parse.changed, parse.failed, parse.parsed = 150, 20, 5, 60
-    prefilter.offered = 1000
+    parse.cut, parse.changed, parse.failed, parse.parsed = 150, 20, 5, 60
+    prefilter.cut = 1000
     meter = Meter(counters, bench.arms, bench.health)
     reading = Reading(
         t_ns=106, cpu_ns=107, loop_cpu_ns=108, run_queue_wait_ns=102, user_s=1.5, sys_s=2.5, machine_ticks=(104, 105),

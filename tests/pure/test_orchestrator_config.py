@@ -42,7 +42,7 @@ def test_all_built_in_policies_are_there_by_default():
         ([*SERVERS, "--policies", "parse,nope"], "unknown policy 'nope'; built-in: parse, prefilter,"),
         ([*SERVERS, "--policies", "no.such:thing"], "'no.such:thing' cannot be loaded: ModuleNotFoundError"),
         ([*SERVERS, "--policy", "verbatim"], "policy 'verbatim' needs usage_by=gen"),
-        ([*SERVERS, "--engine", "warp"], "--engine: 'warp' is not one of stream"),
+        ([*SERVERS, "--engine", "warp"], "--engine: 'warp' is not one of splice, stream"),
         ([*SERVERS, "--retries", "-1"], "--retries: -1 is out of range"),
         ([*SERVERS, "--nope"], "unrecognized arguments: --nope"),
     ],

@@ -73,9 +73,9 @@ def test_every_series_exists_before_anything_happened():
 def test_what_is_counted_is_what_is_shown():
     counters = Counters()
     counters.requests, counters.answers, counters.started, counters.live = 9, 2, 7, 3
-    counters.events, counters.role_events, counters.finish_events, counters.held_events = 100, 7, 1, 9
+    counters.cut_events, counters.role_events, counters.finish_events, counters.held_events = 100, 7, 1, 9
     counters.usage_events, counters.done_events = 4, 5
-    counters.bytes_in, counters.bytes_out, counters.reads = 11, 12, 13
+    counters.cut_bytes_in, counters.cut_bytes_out, counters.cut_reads = 11, 12, 13
     counters.failures["gen_status"] = counters.retries["gen"] = 1
     value = registry_of(counters).get_sample_value
     assert value("disagg_orchestrator_requests_total") == 9
@@ -107,8 +107,8 @@ def test_each_server_shows_whether_it_is_ready_and_what_it_owes():
 def test_a_scrape_shows_what_the_active_policy_cost_until_then_and_the_others_nothing():
     page = Page()
     parse, prefilter = (page.arms.counters[page.arms.names.index(name)] for name in ("parse", "prefilter"))
-    parse.offered = parse.parsed = 8
-    prefilter.offered, prefilter.changed, prefilter.failed, prefilter.parsed = 10, 2, 1, 4
+    parse.cut = parse.parsed = 8
+    prefilter.cut, prefilter.changed, prefilter.failed, prefilter.parsed = 10, 2, 1, 4
     page.health.tick(0, 6_000_000, 0, 0)  # one canary, 6 ms late
     page.reading = dataclasses.replace(
         BEFORE, cpu_ns=BEFORE.cpu_ns + 1_500_000_000, t_ns=BEFORE.t_ns + 4_000_000_000, chunks=BEFORE.chunks + 30

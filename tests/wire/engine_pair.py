@@ -22,6 +22,7 @@ from sim.core.settings import OrchestratorSettings
 from sim.core.usage import Usage
 from sim.orchestrator.arms import Arms, build_arms
 from sim.orchestrator.counters import Counters
+from sim.orchestrator.frames import Frames
 from sim.orchestrator.inside_aiohttp import TakeoverHandler
 from sim.orchestrator.relay import StreamRelay
 from sim.orchestrator.watch import StallWatch
@@ -119,7 +120,7 @@ async def relayed(case: Case, engine: str, policies: tuple[str, ...]) -> Outcome
     except ClientError:
         return None
     exchange: Any = SimpleNamespace(
-        response=response, upstream=SimpleNamespace(url="http://gen", frames={}), close=response.close
+        response=response, upstream=SimpleNamespace(url="http://gen", frames=Frames()), close=response.close
     )
     client, request = _client(loop)
     relay = StreamRelay(settings, counters, watch)

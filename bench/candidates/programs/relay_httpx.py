@@ -30,7 +30,7 @@ class _Proxy:
 
     async def chat(self, request: Request) -> Response:
         reply = self._stream("/chat/completions", await request.json(), str(uuid.uuid4()))
-        return StreamingResponse(reply, media_type="application/json")
+        return StreamingResponse(reply, media_type="text/event-stream")
 
     async def _stream(self, path: str, body: Any, request_id: str) -> AsyncIterator[bytes]:
         headers = {"X-Request-Id": request_id}

@@ -1,0 +1,50 @@
+"""What every verb does before it starts anything: a run directory, and in it the manifest of what is to be run."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from typing import Any
+
+from loadtest.experiment.host import host_facts, versions
+from loadtest.experiment.rundir import RunDirectory
+from loadtest.experiment.topology import Pinning, Topology, pinning_of, usable_cpus
+from loadtest.scenario import Scenario
+
+__all__ = ["head_of", "prepare"]
+
+
+def prepare(
+    options: argparse.Namespace, scenario: Scenario, plan: dict[str, Any], kind: str | None = None
+) -> tuple[RunDirectory, Topology]:
+    """The run's directory, its manifest written, and the topology to start; ``kind`` is the verb unless given."""
+    cpus = usable_cpus()
+    pinning = pinning_of(cpus, wanted=not options.no_pin)
+    manifest = {
+        **head_of(pinning),
+        "scenario": {
+            "name": scenario.name,
+            "description": scenario.description,
+            **{table: dataclasses.asdict(settings) for table, settings in scenario.tables().items()},
+        },
+        "seed": scenario.load.seed,
+        **plan,
+    }
+    run = RunDirectory.create(options.out, kind or options.verb, manifest)
+    return run, Topology(run.path, pinning)
+
+
+def head_of(pinning: Pinning) -> dict[str, Any]:
+    """What every run's manifest says."""
+    return {
+        "command": ["disagg-sim", *sys.argv[1:]],
+        "versions": versions(),
+        "host": {**host_facts(), "pinning": _pinning_json(pinning)},
+        "interrupted": False,
+        "failure": None,
+    }
+
+
+def _pinning_json(pinning: Pinning) -> dict[str, list[int]]:
+    return {"orchestrator": sorted(pinning.orchestrator), "others": sorted(pinning.others)}
