@@ -1,4 +1,6 @@
-"""The load's operations port as a WSGI application: /metrics, /health, /admin/samples, as every server has them.
+"""The load's operations port as a WSGI application, with what every server has on its own.
+
+/metrics, /health, /admin/samples, and /admin/counters: all that client.json will say, of the streams in progress too.
 
 WSGI, since Locust's process runs on gevent; who serves it is `locustfile`'s business.
 """
@@ -6,23 +8,27 @@ WSGI, since Locust's process runs on gevent; who serves it is `locustfile`'s bus
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
+from loadtest.recorder import Recorder
+from loadtest.stream_reader import StreamReader
 from sim.service.health import LoopHealth
 
 __all__ = ["ROUTES", "ops_app"]
 
-ROUTES = ("/metrics", "/health", "/admin/samples")
+ROUTES = ("/metrics", "/health", "/admin/samples", "/admin/counters")
 
 StartResponse = Callable[..., Any]
 WsgiApp = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
 
-def ops_app(registry: CollectorRegistry, health: LoopHealth) -> WsgiApp:
-    """The application; it may be mounted under any of its own paths."""
+def ops_app(
+    registry: CollectorRegistry, health: LoopHealth, recorder: Recorder, live: Callable[[], Sequence[StreamReader]]
+) -> WsgiApp:
+    """The application; it may be mounted under any of its own paths.  ``live`` gives the streams in progress."""
     metrics: WsgiApp = make_wsgi_app(registry)
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -33,11 +39,20 @@ def ops_app(registry: CollectorRegistry, health: LoopHealth) -> WsgiApp:
             return _json(start_response, "200 OK", {"status": "ok"})
         if path == "/admin/samples":
             return _json(start_response, "200 OK", health.to_json())
+        if path == "/admin/counters":
+            return _json(start_response, "200 OK", _counters(recorder, live()))
         message = f"no such path: {path}; there are {', '.join(ROUTES)}"
         error = {"message": message, "type": "invalid_request_error", "param": None, "code": "not_found"}
         return _json(start_response, "404 Not Found", {"error": error})
 
     return app
+
+
+def _counters(recorder: Recorder, live: Sequence[StreamReader]) -> dict[str, Any]:
+    totals = recorder.totals(live)
+    counted = recorder.to_json()
+    counted["streams"]["live"] = len(live)
+    return {**counted, "tokens": totals.tokens, "events": totals.events, **totals.by_kind, "bytes": totals.bytes}
 
 
 def _json(start_response: StartResponse, status: str, value: object) -> Iterable[bytes]:

@@ -98,7 +98,7 @@ def _init(environment: Any, runner: Any, web_ui: Any, **_: Any) -> None:
     registry = CollectorRegistry()
     registry.register(LoopHealthCollector(health))
     registry.register(LoadCollector(session.recorder, session.live_readers))
-    app = client_ops.ops_app(registry, health)
+    app = client_ops.ops_app(registry, health, session.recorder, session.live_readers)
     if web_ui is not None:
         web_ui.app.wsgi_app = DispatcherMiddleware(web_ui.app.wsgi_app, dict.fromkeys(client_ops.ROUTES, app))
     ops_url = None if plan.ops is None else _serve(app, plan.ops)

@@ -1,8 +1,8 @@
 """What the load counts and keeps: totals, histograms, one line per stream, and client.json at the end.
 
-Streams are recorded once, when they have ended and been judged; nothing here is called per token but the histogram
-of gaps.  Lines are appended as streams end, so that what was measured outlives a crash; client.json is put in place
-whole or not at all.  No clock and no sockets here.
+Streams are recorded once, when they have ended and been judged; nothing here is called per token, whose times come
+in by lots.  Lines are appended as streams end, so that what was measured outlives a crash; client.json is put in
+place whole or not at all.  No clock and no sockets here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from loadtest.outcomes import ABORTED, OK
 from loadtest.reply_events import ReplyEvents
 from loadtest.stream_reader import StreamReader
+from loadtest.time_log import TimeLog
 from sim.core.histogram import LogHistogram
 
 __all__ = ["KINDS", "Recorder", "StreamRecord", "Totals", "write_json"]
@@ -87,13 +88,29 @@ class Recorder:
         self.outcomes: Counter[str] = Counter()
         self.ended_early = 0  # of those that are ok: streams with fewer tokens than asked
         self.ended = Totals()
-        self.itl = LogHistogram()
+        self.gaps = TimeLog()
+        self.transits = TimeLog()
         self.lateness = LogHistogram()
         self.ttft = LogHistogram()
         self.ttft_from_sent = LogHistogram()
         self.e2e = LogHistogram()
         self.e2e_from_sent = LogHistogram()
         self._lines = lines
+
+    @property
+    def itl(self) -> LogHistogram:
+        """Inter-token latency, every gap."""
+        return self.gaps.histogram
+
+    @property
+    def transit(self) -> LogHistogram:
+        """From gen's write to the read here, every token; empty unless gen stamps its events."""
+        return self.transits.histogram
+
+    def fold(self) -> None:
+        """Put the times of tokens that are pending into their histograms."""
+        self.gaps.fold()
+        self.transits.fold()
 
     def start(self, planned_ns: int, sent_ns: int) -> None:
         """A request sets out."""
@@ -143,6 +160,7 @@ class Recorder:
             **self.ended.by_kind,
             "bytes": self.ended.bytes,
             "itl": self.itl.to_json(),
+            "transit": self.transit.to_json() if self.transit.count else None,
             "lateness": self.lateness.to_json(),
             "ttft": self.ttft.to_json(),
             "ttft_from_sent": self.ttft_from_sent.to_json(),

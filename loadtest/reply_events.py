@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from sim.core.histogram import LogHistogram
+from loadtest.time_log import TimeLog
 from sim.core.sse import data_of, is_done
 
 __all__ = ["ReplyEvents", "counted"]
@@ -36,17 +36,17 @@ class ReplyEvents:
     """Counts, faults and token times of one reply; ``gaps`` takes every inter-token gap."""
 
     __slots__ = (
-        "_after_number", "_before_number", "_numbers", "chunk_usages", "chunks", "done_events", "fault",
+        "_after_number", "_before_number", "_chunks", "_numbers", "chunk_usages", "done_events", "fault",
         "fault_detail", "finish_events", "finished_at", "first_token_ns", "gaps", "last_token_ns", "lone_tokens",
         "other_events", "role_events", "tokens", "usage", "usage_at", "usage_events",
     )  # fmt: skip
 
-    def __init__(self, gaps: LogHistogram) -> None:
+    def __init__(self, gaps: TimeLog) -> None:
         self.gaps = gaps
         self.first_token_ns: int | None = None
         self.last_token_ns = 0
         self.tokens = 0
-        self.chunks = 0  # events with a token or more
+        self._chunks = 0
         self.role_events = 0
         self.finish_events = 0
         self.usage_events = 0
@@ -62,6 +62,11 @@ class ReplyEvents:
         # An event of _numbers tokens that was read as JSON: what stands around its numbers.  0: there is none.
         self._before_number = self._after_number = b""
         self._numbers = 0
+
+    @property
+    def chunks(self) -> int:
+        """Events with a token or more."""
+        return self._chunks
 
     @property
     def events(self) -> int:
@@ -94,7 +99,7 @@ class ReplyEvents:
             self.gaps.record_ns((now_ns - self.last_token_ns) // count, count)
         self.last_token_ns = now_ns
         self.tokens += count
-        self.chunks += 1
+        self._chunks += 1
 
     def _take_by_json(self, event: bytes, now_ns: int) -> None:
         """Any event that is not evidently the next tokens."""

@@ -23,6 +23,7 @@ from loadtest.plan import LoadPlan, Target
 from loadtest.pump import Exchange, Pump
 from loadtest.recorder import Recorder, write_json
 from loadtest.settler import Settler, Told
+from loadtest.stamped_reader import StampedReader
 from loadtest.stream_reader import StreamReader
 from loadtest.workload import Prompts, plan_requests, request_bytes
 from sim.core.settings import SettingError
@@ -33,6 +34,8 @@ __all__ = ["LoadSession"]
 LEAD_NS = 50_000_000
 """From a user's start to its first due time: enough to make the first request, so that it is not late."""
 SWEEP_S = 1.0
+FOLD_S = 0.1
+"""Between two foldings of the times of tokens: 4,500 at 45,000 tokens a second, 2 ms of a read's delay at the most."""
 COPIES_PER_PROCESS = 10_000
 
 
@@ -65,6 +68,7 @@ class LoadSession:
         self._settler = Settler(plan, self.recorder, tell)
         self._pump = Pump(Connections(*_resolve(self._target)), self._settler.first_token, self._on_end)
         self._sweeper = gevent.spawn(self._sweep)
+        self._folder = gevent.spawn(self._fold)
 
     def begin(self, host: str) -> None:
         """A test starts, perhaps not the first: copies have the same seeds again, and go to ``host``.
@@ -110,7 +114,7 @@ class LoadSession:
                 if not _wait_until(due_ns, stopping) or self.closed:
                     break
                 copy.sent()
-                reader = StreamReader(self.recorder.itl, keep=self._settler.keeps(request.seq))
+                reader = self._reader(keep=self._settler.keeps(request.seq))
                 exchange = self._pump.send(reader, data, due_ns, request)
                 self.recorder.start(due_ns, exchange.sent_ns)
             left_s = None
@@ -147,11 +151,21 @@ class LoadSession:
             "end_ns": now_ns,
         }
 
+    def _reader(self, *, keep: bool) -> StreamReader:
+        if self.plan.gen is not None and self.plan.gen.stamp_sent:
+            return StampedReader(self.recorder.gaps, self.recorder.transits, keep=keep)
+        return StreamReader(self.recorder.gaps, keep=keep)
+
     def _on_end(self, exchange: Exchange) -> None:
         for copy in self._copies:
             if exchange.request.seq in copy.seqs:
                 copy.ended()
         self._settler.ended(exchange)
+
+    def _fold(self) -> None:
+        while True:
+            gevent.sleep(FOLD_S)
+            self.recorder.fold()
 
     def _sweep(self) -> None:
         while True:

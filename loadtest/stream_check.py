@@ -10,11 +10,13 @@ as JSON.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from loadtest.outcomes import OK
 from loadtest.reply_events import counted
+from loadtest.stamped_reader import STAMP
 from loadtest.stream_reader import StreamReader
 from sim.core.chunks import ChunkShape, StreamWriter
 from sim.core.sse import data_of
@@ -64,7 +66,7 @@ def judge(seen: StreamReader, expected: Expectation) -> tuple[str, str]:
     if outcome is None and expected.judge_usage:
         outcome = _judge_stream_usage(seen, expected)
     if outcome is None and seen.kept is not None and expected.shape is not None:
-        outcome = _compare_bytes(seen.kept, seen, expected, expected.shape)
+        outcome = _compare_bytes(_mended(seen.kept), seen, expected, expected.shape)
     return outcome or (OK, "")
 
 
@@ -141,8 +143,7 @@ def _compare_bytes(
     except (ValueError, KeyError, TypeError) as error:
         return "bytes_differ", f"the first event has no identity: {error}"
     usage = usage or Usage(expected.prompt_tokens, expected.cached_tokens or 0)
-    events = _mended(events)
-    written = _written(shape, expected, identity, usage, seen.tokens)
+    written = _written(events, shape, expected, identity, usage, seen.tokens)
     if len(events) != len(written):
         return "bytes_differ", f"{len(events)} events came, {len(written)} are written"
     for number, (event, right) in enumerate(zip(events, written, strict=True)):
@@ -151,7 +152,7 @@ def _compare_bytes(
     return None
 
 
-def _mended(events: list[bytes]) -> list[bytes]:
+def _mended(events: Iterable[bytes]) -> list[bytes]:
     """The events with every CRLF in one piece: a read that ended inside it gave its LF to the next event."""
     mended: list[bytes] = []
     for event in events:
@@ -163,19 +164,34 @@ def _mended(events: list[bytes]) -> list[bytes]:
 
 
 def _written(
-    shape: ChunkShape, expected: Expectation, identity: dict[str, Any], usage: Usage, tokens: int
+    events: list[bytes],
+    shape: ChunkShape,
+    expected: Expectation,
+    identity: dict[str, Any],
+    usage: Usage,
+    tokens: int,
 ) -> list[bytes]:
-    """The events that a gen server writes for this reply, with the usage that the client was told."""
+    """The events that a gen server writes for this reply, with the usage that the client was told.
+
+    A stamp says when its own event was written, so it is taken from ``events``, those that came.
+    """
+
+    def stamp_ns(event: bytes) -> int:
+        stamp = STAMP.search(event) if shape.stamp_sent else None
+        return int(stamp[1]) if stamp else 0
+
     writer = StreamWriter(
         shape, endpoint=expected.endpoint, usage=usage, include_usage=expected.include_usage, **identity
     )
     role = writer.role_event()
     step = shape.tokens_per_chunk
+    front = [] if role is None else [role]
+    starts = range(0, tokens, step)
     contents = [
-        writer.content_event(start, min(step, tokens - start), start + step >= tokens)
-        for start in range(0, tokens, step)
+        writer.content_event(start, min(step, tokens - start), start + step >= tokens, stamp_ns(event))
+        for start, event in zip(starts, events[len(front) :], strict=False)
     ]
-    return [*([] if role is None else [role]), *contents, *writer.closing_events(tokens)]
+    return [*front, *contents, *writer.closing_events(tokens)]
 
 
 def _equal_json_with_usage(event: bytes, right: bytes) -> bool:
@@ -199,7 +215,7 @@ def _judge_answer(seen: StreamReader, expected: Expectation) -> tuple[str, str]:
         numbers = text.encode("utf-8", "replace")
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         return "bad_event", f"not a {expected.endpoint} answer ({error}): {bytes(seen.plain[:80])!r}"
-    seen.tokens = numbers.count(b" ")
+    seen.take_answer(numbers.count(b" "))
     if numbers != b" " + counted(0, seen.tokens):
         return "wrong_order", f"the text is not a count: {text[:80]!r}"
     outcome = None

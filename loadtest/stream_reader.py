@@ -1,4 +1,4 @@
-"""Reader of one streamed reply: counts and checks its tokens, stamps when they came, at 2 us a token.
+"""Reader of one streamed reply: counts and checks its tokens and stamps when they came, at 1 us a token.
 
 Theory of operation.  The fakes' reply counts: token k is the text " k", so each event tells by itself whether one
 was lost, doubled or moved.  A read nearly always is one HTTP chunk with one event that differs from the one
@@ -14,13 +14,17 @@ What events mean is in `reply_events`, what a finished stream is judged by in `s
 from __future__ import annotations
 
 from loadtest.http_stream import BadResponseError, ResponseStream
+from loadtest.kept_events import KeptEvents
 from loadtest.outcomes import http_status
 from loadtest.reply_events import ReplyEvents, counted
-from sim.core.histogram import LogHistogram
+from loadtest.time_log import TimeLog
 from sim.core.sse import EventTooLongError, SseDecoder
 
-__all__ = ["ENDED", "FIRST_TOKEN", "MORE", "StreamReader"]
+__all__ = ["ENDED", "FIRST_TOKEN", "MORE", "NUMBERS", "READ_BYTES", "StreamReader"]
 
+READ_BYTES = 32 << 10
+NUMBERS = [b"%d" % number for number in range(10_000)]
+"""Numbers as text, made once for all streams: those of up to four digits, as a template's all have its own width."""
 MAX_EVENT_BYTES = 16 << 20
 MAX_PLAIN_BYTES = 256 << 20
 
@@ -36,46 +40,68 @@ class StreamReader(ReplyEvents):
     """
 
     __slots__ = (
-        "_after", "_before", "_decoder", "_event_bytes", "_read_bytes", "_settled_bytes", "_settled_chunks",
-        "_template_bytes", "_tokens_an_event", "first_byte_ns", "http", "kept", "last_read_ns", "plain", "streamed",
+        "_around", "_decoder", "_event_after", "_event_before", "_event_bytes", "_gaps_ns", "_read_bytes",
+        "_run_from", "_settled_bytes", "_short_bytes", "_template_bytes", "_tokens_an_event", "first_byte_ns", "http",
+        "kept", "last_read_ns", "plain", "read_size", "streamed",
     )  # fmt: skip
 
-    def __init__(self, gaps: LogHistogram, *, keep: bool = False) -> None:
+    def __init__(self, gaps: TimeLog, *, keep: bool = False) -> None:
         super().__init__(gaps)
         self.http = ResponseStream()
         self.streamed: bool | None = None  # whether the answer is an event stream; None before its head
         self.first_byte_ns: int | None = None
         self.last_read_ns = 0  # of the last read that went the full way
-        self.kept: list[bytes] | None = [] if keep else None
+        self.kept = KeptEvents() if keep else None
         self.plain = bytearray()
+        self.read_size = READ_BYTES  # what to ask the socket for; if it gives all of that, there may be more
+        self._gaps_ns = gaps.pending
         self._decoder = SseDecoder(MAX_EVENT_BYTES)
-        # The template: a read of _template_bytes, being _before + numbers + _after, with an event of _event_bytes.
-        # _read_bytes is the same, or 0 while it must not be used: inside a chunk or an event.
-        self._before = self._after = b""
-        self._template_bytes = self._read_bytes = 0
+        # The template: a read of _template_bytes, with an event of _event_bytes in it; _around, and _event_before and
+        # _event_after, are what stands before and after the numbers, in the read and in the event.  _read_bytes is
+        # the read's size, or 0 while the template must not be used: inside a chunk or an event.  _short_bytes is the
+        # same, or 0 where the short way has no number.
+        self._around = b"", b""
+        self._event_before = self._event_after = b""
+        self._template_bytes = self._read_bytes = self._short_bytes = 0
         self._tokens_an_event = 1
         self._event_bytes = 0
-        self._settled_bytes = self._settled_chunks = 0
+        # Of the run of expected events since the last other one only `tokens` is kept up to date.
+        self._run_from = 0
+        self._settled_bytes = 0
+
+    @property
+    def chunks(self) -> int:
+        """Events with a token or more."""
+        return self._chunks + self._run_events
 
     @property
     def event_bytes(self) -> int:
-        """Bytes of those events, HTTP framing not included; expected reads add to ``chunks`` alone."""
-        return self._settled_bytes + (self.chunks - self._settled_chunks) * self._event_bytes
+        """Bytes of all events, HTTP framing not included."""
+        return self._settled_bytes + self._run_events * self._event_bytes
+
+    @property
+    def _run_events(self) -> int:
+        return (self.tokens - self._run_from) // self._tokens_an_event
 
     @property
     def heard_ns(self) -> int:
         """When the last byte came; 0 before the first."""
         return max(self.last_read_ns, self.last_token_ns)
 
+    def took(self, data: bytes, now_ns: int) -> bool:
+        """Take one read if it is just what is expected; with False nothing has happened, and `feed` is to have it."""
+        if len(data) == self._short_bytes:
+            number = self.tokens
+            if data == NUMBERS[number].join(self._around):
+                self.tokens = number + 1
+                self._gaps_ns.append(now_ns - self.last_token_ns)
+                self.last_token_ns = now_ns
+                return True
+        return False
+
     def feed(self, data: bytes, now_ns: int) -> int:
         """Take one read; MORE, or FIRST_TOKEN and ENDED as they apply.  Never raises for what the peer sent."""
-        if len(data) == self._read_bytes and data == self._before + b"%d" % self.tokens + self._after:
-            self.tokens += 1
-            self.chunks += 1
-            self.gaps.record_ns(now_ns - self.last_token_ns)
-            self.last_token_ns = now_ns
-            return MORE
-        return self._feed_any(data, now_ns)
+        return MORE if self.took(data, now_ns) else self._feed_any(data, now_ns)
 
     def eof(self) -> None:
         """The peer has closed the connection."""
@@ -85,6 +111,10 @@ class StreamReader(ReplyEvents):
     def lost(self, detail: str) -> None:
         """The connection broke."""
         self.fail("bad_http" if self.done_events else "cut", detail)
+
+    def take_answer(self, tokens: int) -> None:
+        """The answer, not streamed, was found to hold ``tokens`` tokens."""
+        self.tokens = self._run_from = tokens
 
     def _feed_any(self, data: bytes, now_ns: int) -> int:
         if self.first_byte_ns is None:
@@ -105,19 +135,39 @@ class StreamReader(ReplyEvents):
 
     def _take_expected(self, data: bytes, now_ns: int) -> bytes:
         """Take the pieces in front that are as the template foresees; what is left."""
-        position = 0
-        count, size = self._tokens_an_event, self._read_bytes
-        while position < len(data):
-            expected = self._before + counted(self.tokens, count) + self._after
-            if len(expected) != size or not data.startswith(expected, position):
-                break
+        position, size = 0, self._read_bytes
+        while position < len(data) and self._take_next(data, position, now_ns):
             position += size
-            self.take_tokens(count, now_ns)
         return data[position:]
+
+    def _take_next(self, data: bytes, position: int, now_ns: int) -> bool:
+        """Take what stands at ``position`` if it is the template with the next numbers in it."""
+        count = self._tokens_an_event
+        expected = counted(self.tokens, count).join(self._around)
+        if len(expected) != self._read_bytes or not data.startswith(expected, position):
+            return False
+        self._advance(count, now_ns)
+        return True
+
+    def _advance(self, count: int, now_ns: int) -> None:
+        """Count an event of the run; what it has in common with the others of it is counted when the run ends."""
+        self.gaps.record_ns((now_ns - self.last_token_ns) // count, count)
+        self.last_token_ns = now_ns
+        self.tokens += count
+
+    def _settle_run(self) -> None:
+        events = self._run_events
+        if events:
+            self._chunks += events
+            self._settled_bytes += events * self._event_bytes
+            if self.kept is not None:
+                count = self._tokens_an_event
+                self.kept.add_run(self._event_before, self._event_after, self._run_from, count, events)
+            self._run_from = self.tokens
 
     def _take_unexpected(self, data: bytes, now_ns: int) -> None:
         """The full way.  BadResponseError and EventTooLongError end the stream."""
-        self._settled_bytes, self._settled_chunks = self.event_bytes, self.chunks
+        self._settle_run()
         lone = self.http.between_chunks and not self._decoder.pending
         body = self.http.feed(data)
         if self.streamed is None and self.http.status is not None:
@@ -126,28 +176,36 @@ class StreamReader(ReplyEvents):
         for event in events:
             self._settled_bytes += len(event)
             if self.kept is not None:
-                self.kept.append(event)
+                self.kept.add(event)
             self.take_event(event, now_ns)
-        self._settled_chunks = self.chunks
+        self._run_from = self.tokens
         if self.streamed is False:
             self.plain += body
             if len(self.plain) > MAX_PLAIN_BYTES:
                 raise BadResponseError(f"an answer of more than {MAX_PLAIN_BYTES} bytes")
-        self._read_bytes = 0
+        foreseen = False
         if self.http.between_chunks and not self._decoder.pending:
-            if events and self.lone_tokens and self.kept is None:
+            if events and self.lone_tokens:
                 self._learn(events[-1], data, lone and len(events) == 1)
-            self._read_bytes = 0 if self.done_events else self._template_bytes
+            foreseen = not self.done_events
         elif self.http.complete and self._decoder.pending:
             self._take_tail(self._decoder.finish())
+        self._foresee(self._template_bytes if foreseen else 0)
+
+    def _foresee(self, size: int) -> None:
+        """Use the template for what comes next, or with ``size`` 0 do not."""
+        self._read_bytes = size
+        self._short_bytes = size if self._tokens_an_event == 1 and self.tokens < len(NUMBERS) else 0
+        # Python makes room for as much as is asked for: one byte more than is expected shows that there is more.
+        self.read_size = size + 1 if size else READ_BYTES
 
     def _take_tail(self, tail: bytes) -> None:
         """What stands after the last event; the rest of a line ending that a read cut in two is part of that event."""
         self._settled_bytes += len(tail)
         if tail.strip(b"\r\n"):
             self.fail("after_done" if self.done_events else "cut", "the response ends inside an event")
-        elif self.kept:
-            self.kept[-1] += tail
+        elif self.kept is not None:
+            self.kept.add_to_last(tail)
 
     def _begin(self) -> None:
         status = self.http.status
@@ -166,5 +224,6 @@ class StreamReader(ReplyEvents):
         if at < 0:  # over several chunks: right, but not foreseeable
             self._template_bytes = 0
             return
-        self._before, self._after = read[:at] + self._before_number, self._after_number + read[at + len(event) :]
+        self._event_before, self._event_after = self._before_number, self._after_number
+        self._around = read[:at] + self._event_before, self._event_after + read[at + len(event) :]
         self._template_bytes, self._tokens_an_event, self._event_bytes = len(read), self.lone_tokens, len(event)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -15,8 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.experiment import compare, doctor, profile, run_load
+from loadtest.experiment import compare, doctor, micro, profile, run_load
+from loadtest.experiment.cachegrind import check_valgrind
 from loadtest.experiment.host import host_facts, versions
+from loadtest.experiment.instruction_figures import count_figures, count_text
+from loadtest.experiment.instructions import count_instructions, counted_scenario, refuse_block_options
+from loadtest.experiment.micro_text import render_micro
 from loadtest.experiment.options import parser
 from loadtest.experiment.overrides import check_run_ends, check_streams_outlive, lasting, scenario_from, settled_after_s
 from loadtest.experiment.processes import ChildFailedError
@@ -62,6 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
+    if options.counter == "instructions":
+        return _count(options)
+    if options.repeats is not None:
+        raise SettingError("--repeats: only instructions are counted repeatedly; give --restarts for time")
     scenario = scenario_from(options)
     try:
         arms = arms_with_control(options.policies)
@@ -101,6 +110,20 @@ def _compare(options: argparse.Namespace) -> int:
             progress(f"error: process start {number + 2}: {error}")  # the first start's figures stand
             break
     return _conclude(first.path, options.json)
+
+
+def _count(options: argparse.Namespace) -> int:
+    refuse_block_options(options)
+    check_valgrind()
+    scenario = counted_scenario(scenario_from(options), options.scenario)
+    try:
+        arms = arms_with_control(options.policies)[:-1]  # a count needs no A/A arm
+    except ValueError as error:
+        raise SettingError(str(error)) from None
+    plan = {"arms": [dataclasses.asdict(arm) for arm in arms], "repeats": options.repeats or 1}
+    run, _ = _prepare(options, scenario, plan, kind="instructions")
+    asyncio.run(count_instructions(options, scenario, run))
+    return _conclude_count(run.path, options.json)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -146,14 +169,38 @@ def _up(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
+def _micro(options: argparse.Namespace) -> int:
+    micro.check(options.policies)
+    pinning = pinning_of(usable_cpus(), wanted=not options.no_pin)
+    plan = {name: getattr(options, name) for name in ("policies", "sizes", "usage", "processes", "seed")}
+    run = RunDirectory.create(options.out, options.verb, {**_head(pinning), **plan})
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(micro.measure(options, run, pinning.orchestrator))
+    return _conclude_micro(run.path, options.json)
+
+
+def _conclude_micro(run_dir: Path, as_json: bool) -> int:
+    result = micro.fold(*micro.read(run_dir))
+    if not result["cells"]:
+        if result["interrupted"]:
+            raise KeyboardInterrupt
+        raise SettingError(
+            f"--sizes: a chunk with usage {', '.join(result['usage'])} is larger than every size asked for"
+        )
+    write_whole(run_dir / "result.json", json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result) if as_json else render_micro(result))
+    progress(f"kept in {run_dir}")
+    return EXIT_DONE
+
+
 def _report(options: argparse.Namespace) -> int:
     run_dir = Path(options.run_dir)
     if not (run_dir / "manifest.json").is_file():
         raise RunDirectoryError(f"RUN_DIR: {run_dir} holds no manifest.json, so it is not a run directory")
     try:
         kind = json.loads((run_dir / "manifest.json").read_text()).get("kind")
-        return (_conclude_profile if kind == "profile" else _conclude)(run_dir, options.json)
-    except ValueError as error:
+        return _CONCLUSIONS.get(kind, _conclude)(run_dir, options.json)
+    except (ValueError, OSError) as error:
         raise RunDirectoryError(f"RUN_DIR: {run_dir} cannot be read: {error}") from None
 
 
@@ -172,11 +219,13 @@ def _scenarios(options: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _prepare(options: argparse.Namespace, scenario: Scenario, plan: dict[str, Any]) -> tuple[RunDirectory, Topology]:
+def _prepare(
+    options: argparse.Namespace, scenario: Scenario, plan: dict[str, Any], kind: str | None = None
+) -> tuple[RunDirectory, Topology]:
     cpus = usable_cpus()
     pinning = pinning_of(cpus, wanted=not options.no_pin)
     manifest = {
-        "command": ["disagg-sim", *sys.argv[1:]],
+        **_head(pinning),
         "scenario": {
             "name": scenario.name,
             "description": scenario.description,
@@ -184,13 +233,20 @@ def _prepare(options: argparse.Namespace, scenario: Scenario, plan: dict[str, An
         },
         "seed": scenario.load.seed,
         **plan,
+    }
+    run = RunDirectory.create(options.out, kind or options.verb, manifest)
+    return run, Topology(run.path, pinning)
+
+
+def _head(pinning: Pinning) -> dict[str, Any]:
+    """What every run's manifest says."""
+    return {
+        "command": ["disagg-sim", *sys.argv[1:]],
         "versions": versions(),
         "host": {**host_facts(), "pinning": _pinning_json(pinning)},
         "interrupted": False,
         "failure": None,
     }
-    run = RunDirectory.create(options.out, options.verb, manifest)
-    return run, Topology(run.path, pinning)
 
 
 def _pinning_json(pinning: Pinning) -> dict[str, list[int]]:
@@ -210,6 +266,14 @@ def _conclude(run_dir: Path, as_json: bool) -> int:
     return EXIT_VOID if result["verdict"]["state"] == "void" else EXIT_DONE
 
 
+def _conclude_count(run_dir: Path, as_json: bool) -> int:
+    """Fold an instruction count into result.json, print it, and judge."""
+    result = count_figures(run_dir)
+    write_whole(run_dir / "result.json", json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result) if as_json else count_text(result))
+    return EXIT_VOID if result["verdict"]["state"] == "void" else EXIT_DONE
+
+
 def _conclude_profile(run_dir: Path, as_json: bool) -> int:
     """Fold the run directory into profile.json and flamegraph.svg, print it, and judge."""
     result = profile.write_profile(run_dir)
@@ -217,9 +281,13 @@ def _conclude_profile(run_dir: Path, as_json: bool) -> int:
     return EXIT_VOID if result["verdict"]["state"] == "void" else EXIT_DONE
 
 
+_CONCLUSIONS = {"micro": _conclude_micro, "instructions": _conclude_count, "profile": _conclude_profile}
+"""How a run directory of each kind is concluded; those that are not here, by `_conclude`."""
+
 _VERBS = {
     "compare": _compare,
     "run": _run,
+    "micro": _micro,
     "profile": _profile,
     "doctor": _doctor,
     "up": _up,

@@ -33,6 +33,8 @@ def client_figures(files: RunFiles) -> dict[str, Any]:
     client = files.client or {}
     figures: dict[str, Any] = {key: distribution(values) for key, values in latencies_s(files.streams).items()}
     figures["itl_s"] = histogram_json(client.get("itl"))
+    transit = client.get("transit")  # None unless gen stamped its events
+    figures["transit_s"] = None if transit is None else histogram_json(transit)
     figures["lateness_s"] = distribution(send_lateness_s(files.streams))
     figures["streams"] = _streams(files)
     for key in ("tokens", "chunks", "events", "bytes"):

@@ -5,16 +5,22 @@ from __future__ import annotations
 import argparse
 import math
 
-__all__ = ["parser"]
+__all__ = ["AT_TOK_S", "BLOCK_DEFAULTS", "parser"]
 
 AT_TOK_S = 15_400.0
+USAGES = ("absent", "null", "final", "continuous")
+MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 150, 1 << 20
+BLOCK_DEFAULTS = {"duration": 84.0, "block": 0.7, "settle": 0.1, "warmup": 4.0, "at_rate": AT_TOK_S, "restarts": 0}
+"""Options of `compare` that shape its blocks; an instruction count has none."""
 
 _EPILOG = """\
 examples:
   disagg-sim compare                              what does the pre-filter cost?
   disagg-sim compare filter-on my_pkg.mine:policy a policy of your own against it
   disagg-sim compare --set usage=null             the same, with usage null on every chunk
+  disagg-sim compare --counter instructions       the same in user instructions, on any box
   disagg-sim run azure-conv --duration 60         one load run
+  disagg-sim micro filter-off filter-on           what each costs per chunk, timed alone
   disagg-sim profile parse                        where a chunk's microseconds go under a policy
   disagg-sim report runs/compare-...              the report again, from its files
 
@@ -41,19 +47,28 @@ def parser() -> argparse.ArgumentParser:
         help="built-in name or package.module:callable; default: filter-off filter-on",
     )
     _add_run_options(compare, scenario="seed")
-    compare.add_argument("--duration", type=_positive, default=84.0, metavar="S", help="time in blocks (default 84)")
-    compare.add_argument("--block", type=_positive, default=0.7, metavar="S", help="length of a block (default 0.7)")
     compare.add_argument(
-        "--settle", type=_positive, default=0.1, metavar="S", help="dropped after each switch (default 0.1)"
+        "--counter",
+        choices=("cpu", "instructions"),
+        default="cpu",
+        help="cpu: time on live streams (default); instructions: user instructions per chunk and per request, under "
+        "valgrind at a small rate of its own; repeats within 2 %% on any box",
     )
-    compare.add_argument("--warmup", type=_positive, default=4.0, metavar="S", help="load before blocks (default 4)")
     compare.add_argument(
-        "--at-rate", type=_positive, default=AT_TOK_S, metavar="TOK_S", help="rate the core share is stated at"
+        "--engine", default=None, metavar="NAME", help="relay engine of the orchestrator (default: the scenario's)"
     )
+    compare.add_argument(
+        "--repeats", type=_at_least_one, default=None, metavar="N", help="instructions: count N times, show the spread"
+    )
+    compare.set_defaults(**BLOCK_DEFAULTS)
+    compare.add_argument("--duration", type=_positive, metavar="S", help="time in blocks (default 84)")
+    compare.add_argument("--block", type=_positive, metavar="S", help="length of a block (default 0.7)")
+    compare.add_argument("--settle", type=_positive, metavar="S", help="dropped after each switch (default 0.1)")
+    compare.add_argument("--warmup", type=_positive, metavar="S", help="load before blocks (default 4)")
+    compare.add_argument("--at-rate", type=_positive, metavar="TOK_S", help="rate the core share is stated at")
     compare.add_argument(
         "--restarts",
         type=_whole,
-        default=0,
         metavar="N",
         help="measure again after N further starts of every process, and show the spread between starts",
     )
@@ -90,6 +105,8 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("run_dir", metavar="RUN_DIR")
     report.add_argument("--json", action="store_true", help="print the result as JSON")
 
+    _add_micro(verbs.add_parser("micro", help="what does each policy cost per chunk, timed alone?"))
+
     scenarios = verbs.add_parser("scenarios", help="list the scenarios, or show one")
     scenarios.add_argument("name", nargs="?", metavar="NAME")
     return top
@@ -115,6 +132,38 @@ def _add_run_options(verb: argparse.ArgumentParser, scenario: str | None) -> Non
     verb.add_argument("--request-rate", type=_positive, default=None, metavar="R_S", help="requests per second")
     verb.add_argument("--streams", type=_at_least_one, default=None, metavar="N", help="streams of a staggered load")
     verb.add_argument("--json", action="store_true", help="print the result as JSON; progress goes to stderr")
+
+
+def _add_micro(micro: argparse.ArgumentParser) -> None:
+    micro.add_argument(
+        "policies", nargs="*", metavar="POLICY", help="built-in name or package.module:callable; default: all built-in"
+    )
+    micro.add_argument(
+        "--sizes", type=_sizes, default=[150, 258, 1024, 4096], metavar="BYTES,...", help="chunk sizes to time"
+    )
+    micro.add_argument(
+        "--usage", type=_usages, default=list(USAGES), metavar="KIND,...", help=f"of {', '.join(USAGES)} (default: all)"
+    )
+    micro.add_argument("--processes", type=_at_least_one, default=3, metavar="N", help="for each figure (default 3)")
+    micro.add_argument("--seed", type=_whole, default=0, help="of the order in which things are timed")
+    micro.add_argument("--out", default=None, metavar="DIR", help="run directory (default runs/micro-TIME)")
+    micro.add_argument("--no-pin", action="store_true", help="do not give the timed process a CPU of its own")
+    micro.add_argument("--json", action="store_true", help="print the result as JSON; progress goes to stderr")
+
+
+def _sizes(text: str) -> list[int]:
+    sizes = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
+    if not all(MIN_CHUNK_BYTES <= size <= MAX_CHUNK_BYTES for size in sizes) or len(set(sizes)) < len(sizes):
+        allowed = f"different whole numbers from {MIN_CHUNK_BYTES} to {MAX_CHUNK_BYTES}, separated by commas"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of sizes in bytes; allowed: {allowed}")
+    return sizes
+
+
+def _usages(text: str) -> list[str]:
+    kinds = text.split(",")
+    if not set(kinds) <= set(USAGES) or len(set(kinds)) < len(kinds):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of {', '.join(USAGES)}, each at most once")
+    return kinds
 
 
 def _positive(text: str) -> float:

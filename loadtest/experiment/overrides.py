@@ -20,6 +20,8 @@ def scenario_from(options: argparse.Namespace) -> Scenario:
     """The scenario with every option that overrides one of its keys applied.  SettingError says what cannot be."""
     scenario = load_scenario(options.scenario, options.overrides)
     extra = [*_rate_overrides(options, scenario)]
+    if options.verb == "compare" and options.engine is not None:
+        extra.append(f"orchestrator.engine={options.engine}")
     if options.verb == "run" and options.duration:
         extra.append(f"load.duration_s={options.duration}")
     if options.seed is not None:
@@ -31,7 +33,7 @@ def scenario_from(options: argparse.Namespace) -> Scenario:
     except SettingError as error:
         # What the user gave was an option, not --set.
         raise SettingError(
-            str(error).replace("--set", "--rate, --streams, --request-rate, --duration or --seed")
+            str(error).replace("--set", "--rate, --streams, --request-rate, --duration, --engine or --seed")
         ) from None
 
 

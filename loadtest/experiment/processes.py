@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ChildFailedError", "ChildProcess"]
+__all__ = ["READY_TIMEOUT_S", "STOP_TIMEOUT_S", "ChildFailedError", "ChildProcess"]
 
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
@@ -46,9 +46,16 @@ class ChildProcess:
 
     @classmethod
     async def start(
-        cls, name: str, argv: Sequence[str], log_path: Path, cpus: frozenset[int], *, announces: bool = True
+        cls,
+        name: str,
+        argv: Sequence[str],
+        log_path: Path,
+        cpus: frozenset[int],
+        *,
+        announces: bool = True,
+        ready_timeout_s: float = READY_TIMEOUT_S,
     ) -> ChildProcess:
-        """Start ``argv`` on ``cpus`` (empty: anywhere).  ChildFailedError if it does not get ready."""
+        """Start ``argv`` on ``cpus`` (empty: anywhere).  ChildFailedError if it does not get ready in time."""
         with log_path.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -63,22 +70,20 @@ class ChildProcess:
                 os.sched_setaffinity(process.pid, cpus)
         child = cls(name, process, log_path, {})
         if announces:
-            child.addresses = await child._read_ready_line()
+            child.addresses = await child._read_ready_line(ready_timeout_s)
         return child
 
-    async def _read_ready_line(self) -> dict[str, Any]:
+    async def _read_ready_line(self, timeout_s: float) -> dict[str, Any]:
         assert self.process.stdout is not None
         try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 line = await self.process.stdout.readline()
                 if not line:
                     await self.process.wait()
                     raise self.failure()
         except TimeoutError:
             await self.stop()
-            raise ChildFailedError(
-                f"{self.name} was not ready after {READY_TIMEOUT_S:g} s; {self.log_tail()}"
-            ) from None
+            raise ChildFailedError(f"{self.name} was not ready after {timeout_s:g} s; {self.log_tail()}") from None
         except asyncio.CancelledError:
             await self.stop()
             raise

@@ -16,7 +16,7 @@ from loadtest.experiment.profile_sampler import LOG_NAME, STACKS_NAME, SamplerLo
 from loadtest.experiment.profile_stacks import Stack, awake, class_rows, parse_folded
 from loadtest.experiment.reasons import Reason, graded
 from loadtest.experiment.run_files import RunFiles
-from loadtest.experiment.verdict import weighed
+from loadtest.experiment.verdict import verdict_of
 
 __all__ = ["ARMS", "fold_profile", "read_stacks"]
 
@@ -58,7 +58,7 @@ def fold_profile(run_dir: Path) -> dict[str, Any]:
     ]
     return {
         "schema": "disagg-sim/profile/1",
-        "verdict": weighed(reasons).to_json(),
+        "verdict": verdict_of(reasons).to_json(),
         "policy": files.manifest["policy"],
         "engine": files.setting("orchestrator", "engine", None),
         "streams": files.setting("load", "streams", None),

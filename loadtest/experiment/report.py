@@ -54,7 +54,7 @@ def render_report(files: RunFiles, result: Mapping[str, Any]) -> str:
         verdict_line=sentences.verdict_line(result["verdict"]),
         vitals=_vitals(result),
         streams_sentence=sentences.streams_sentence(result["client"]["streams"]),
-        latency_rows=_LATENCY_ROWS,
+        latency_rows=[row for row in _LATENCY_ROWS if result["client"].get(row[1])],
         instruments=_instruments(files),
         command=shlex.join(files.manifest["command"]),
         facts=_facts(files),
@@ -71,6 +71,7 @@ _LATENCY_ROWS = (
     ("TTFT, from planned", "ttft_s"),
     ("TTFT, from sent", "ttft_from_sent_s"),
     ("ITL", "itl_s"),
+    ("transit, from gen's write to the read", "transit_s"),
     ("time per output token", "tpot_s"),
     ("E2E, from planned", "e2e_s"),
     ("E2E, from sent", "e2e_from_sent_s"),
@@ -125,6 +126,11 @@ def _compare_words(files: RunFiles, result: Mapping[str, Any]) -> dict[str, Any]
             _claim(sentences.difference_sentence(d, result["at_tok_s"]), d["cpu_us_per_chunk"], result)
             for d in differences
         ],
+        "request_cost_sentence": _claim(
+            sentences.request_cost_sentence(result["arms"]),
+            next((arm["cpu_us_per_request"] for arm in result["arms"].values() if arm["cpu_us_per_request"]), None),
+            result,
+        ),
         "control_sentence": sentences.control_sentence(control),
         "rounds_sentence": sentences.rounds_sentence(result["rounds"]),
         "gate_sentence": sentences.gate_sentence(result["equality"]),

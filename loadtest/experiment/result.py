@@ -18,6 +18,7 @@ from loadtest.experiment.evidence import equality_facts, gather, round_facts
 from loadtest.experiment.facts import Facts
 from loadtest.experiment.process_figures import measured_window, process_figures
 from loadtest.experiment.reconcile import reconcile, reconciliation_json
+from loadtest.experiment.request_cost import RUN_HAS_NO_COUNTS, request_cost, without_request_cost
 from loadtest.experiment.rounds import Arm, JudgedRounds, RoundRules, judge_rounds
 from loadtest.experiment.run_files import FURTHER_STARTS, KINDS, RunFiles
 from loadtest.experiment.starts import across_starts
@@ -70,6 +71,9 @@ def _compare(files: RunFiles, further: Mapping[str, Mapping[str, Any]]) -> dict[
     rng = np.random.default_rng(files.manifest["seed"])
     at_chunks_per_s = files.manifest["at_tok_s"] / files.setting("gen", "tokens_per_chunk", 1)
     figures = {arm.name: arm_figures(arm, judged, at_chunks_per_s, rng) for arm in arms}
+    for name, figure in figures.items():
+        # A generator of its own: the other intervals are what they were without it.
+        figure |= request_cost([round_[name] for round_ in judged.used], np.random.default_rng(files.manifest["seed"]))
     pairs, control_pair = pairs_of(arms)
     withheld = {pair: why for pair in pairs if (why := _withheld(files, arms, pair))}
 
@@ -168,6 +172,7 @@ def _relay_figures(files: RunFiles, seconds: float | None) -> dict[str, Any]:
         "requests": counters.get("requests"),
         "cpu_s": cpu_s,
         "cpu_us_per_chunk": cpu_s * 1e6 / chunks if chunks and cpu_s is not None else None,
+        **without_request_cost(RUN_HAS_NO_COUNTS),
         "events_per_read": events / reads if events and reads else None,
         "chunks_per_s": chunks / seconds if chunks and seconds else None,
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FURTHER_STARTS", "KINDS", "RunFiles"]
+__all__ = ["FURTHER_STARTS", "KINDS", "RunFiles", "read_lines"]
 
 FURTHER_STARTS = "start-*"
 """Directories of a run's further process starts, each a run directory of its own."""
@@ -31,6 +31,7 @@ _EVERY_KIND: Mapping[str, Any] = {
 }
 _NEEDED: Mapping[str, Mapping[str, Any]] = {
     "run": _EVERY_KIND,
+    "instructions": {**_EVERY_KIND, "arms": list, "repeats": int},
     "compare": {
         **_EVERY_KIND,
         "arms": list,
@@ -74,11 +75,11 @@ class RunFiles:
         return cls(
             path=path,
             manifest=_checked(_object(path / "manifest.json") or {}, path / "manifest.json"),
-            blocks=_lines(path / "blocks.jsonl", _NEEDED_OF_A_BLOCK),
+            blocks=read_lines(path / "blocks.jsonl", _NEEDED_OF_A_BLOCK),
             samples=_object(path / "samples.json") or {},
             counters=_object(path / "counters.json") or {},
             counters_before=_object(path / "counters_before.json"),
-            streams=_lines(path / "streams.jsonl", _NEEDED_OF_A_STREAM),
+            streams=read_lines(path / "streams.jsonl", _NEEDED_OF_A_STREAM),
             client=_object(path / "client.json", "streams"),
             equality=_object(path / "equality.json", "state", "streams", "policies", "dead_path"),
         )
@@ -132,7 +133,7 @@ def _are_arms(arms: list[Any]) -> bool:
     return bool(arms) and all(isinstance(arm, dict) and {"name", "policy"} <= set(arm) for arm in arms)
 
 
-def _lines(path: Path, needed: tuple[str, ...]) -> list[dict[str, Any]]:
+def read_lines(path: Path, needed: tuple[str, ...]) -> list[dict[str, Any]]:
     """JSON objects, one a line; a last line that was cut short by a dying process is dropped."""
     if not path.exists():
         return []

@@ -10,6 +10,7 @@ __all__ = [
     "difference_sentence",
     "gate_sentence",
     "qualified",
+    "request_cost_sentence",
     "rounds_sentence",
     "streams_sentence",
     "verdict_line",
@@ -55,6 +56,24 @@ def difference_sentence(difference: Mapping[str, Any], at_tok_s: float) -> str:
         f"{a} costs {sign * figure['estimate']:.2f} us {more} CPU per chunk than {b} [{low:.2f}, {high:.2f}], "
         f"i.e. {share * 100:.1f} % of a core at {at_tok_s:,.0f} tok/s."
     )
+
+
+def request_cost_sentence(arms: Mapping[str, Mapping[str, Any]]) -> str:
+    """What a request costs each arm beside its chunks, or why that is not known."""
+    if not any(arm["cpu_us_per_request"] for arm in arms.values()):
+        reasons = dict.fromkeys(arm["cpu_us_per_request_reason"] for arm in arms.values())
+        return f"CPU per request is not known: {'; '.join(reasons)}."
+    return "CPU per request, its chunks not counted: " + "; ".join(map(_request_cost, arms, arms.values())) + "."
+
+
+def _request_cost(name: str, arm: Mapping[str, Any]) -> str:
+    figure = arm["cpu_us_per_request"]
+    if figure is None:
+        return f"{name} not known ({arm['cpu_us_per_request_reason']})"
+    if figure["ci95"] is None:
+        return f"{name} {figure['estimate']:.0f} us (too few rounds for an interval)"
+    low, high = figure["ci95"]
+    return f"{name} {figure['estimate']:.0f} us [{low:.0f}, {high:.0f}]"
 
 
 def control_sentence(control: Mapping[str, Any] | None) -> str:

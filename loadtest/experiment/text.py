@@ -53,6 +53,9 @@ def _compare(result: Mapping[str, Any]) -> list[str]:
     lines += wrapped(sentences.control_sentence(result["control"]))
     lines += _restarts(result["restarts"], state)
     lines += _slopes(result["regression"], state)
+    known = any(arm["cpu_us_per_request"] for arm in result["arms"].values())
+    sentence = sentences.request_cost_sentence(result["arms"])
+    lines += wrapped(sentences.qualified(sentence, state) if known else sentence)
     lines += wrapped(
         f"{sentences.rounds_sentence(result['rounds'])} {sentences.gate_sentence(result['equality'])} "
         f"{sentences.streams_sentence(result['client']['streams'])} {_counters(result)}"
@@ -124,6 +127,7 @@ def _run(result: Mapping[str, Any]) -> list[str]:
     rows = [
         [label, *(duration(client[key][column]) for column in columns), f"{client[key]['n']:,}"]
         for label, key in _LATENCIES.items()
+        if client.get(key)
     ]
     lines = ["", *table(["latency", *columns, "n"], rows)]
     rows = [
@@ -153,6 +157,7 @@ _LATENCIES = {
     "TTFT from planned": "ttft_s",
     "TTFT from sent": "ttft_from_sent_s",
     "ITL": "itl_s",
+    "transit from gen": "transit_s",
     "E2E from planned": "e2e_s",
     "send lateness": "lateness_s",
 }

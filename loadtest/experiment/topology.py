@@ -12,7 +12,7 @@ import dataclasses
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,10 @@ from typing import Any
 import aiohttp
 
 from loadtest.experiment.ports import free_ports
-from loadtest.experiment.processes import ChildFailedError, ChildProcess
+from loadtest.experiment.processes import READY_TIMEOUT_S, STOP_TIMEOUT_S, ChildFailedError, ChildProcess
 from loadtest.scenario import Scenario
 
-__all__ = ["Pinning", "Topology", "pinning_of", "usable_cpus"]
+__all__ = ["Pinning", "Topology", "Wrapper", "pinning_of", "usable_cpus"]
 
 _OPS_TIMEOUT = aiohttp.ClientTimeout(total=30)
 READINESS_TIMEOUT_S = 15.0
@@ -45,12 +45,29 @@ def pinning_of(cpus: Sequence[int], *, wanted: bool) -> Pinning:
     return Pinning(frozenset(ordered[-1:]), frozenset(ordered[:-1]))
 
 
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """A command put in front of the orchestrator's own, such as a tool that counts, and what comes with it.
+
+    ``flags`` are further flags of the orchestrator; ``first_look_s`` is slept before it is asked whether it is ready;
+    ``gen_url`` gives the URL that the orchestrator is told for gen's.
+    """
+
+    argv: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    ready_timeout_s: float = READY_TIMEOUT_S
+    stop_timeout_s: float = STOP_TIMEOUT_S
+    first_look_s: float = 0.0
+    gen_url: Callable[[str], Awaitable[str]] | None = None
+
+
 @dataclass(slots=True)
 class Topology:
     """Running servers: `start` it, use it, `stop` it.  Whether a child dies meanwhile is `watch`'s business."""
 
     run_dir: Path
     pinning: Pinning
+    wrapper: Wrapper = Wrapper()
     children: list[ChildProcess] = field(default_factory=list)
     _session: aiohttp.ClientSession | None = None
     _socket_dir: tempfile.TemporaryDirectory[str] | None = None
@@ -78,14 +95,29 @@ class Topology:
             argv = [*_module(f"sim.{role}_server"), "--listen", listen, "--ops", f"127.0.0.1:{ports[4 + index]}"]
             argv += _flags(settings)
             self.children.append(await ChildProcess.start(f"{role}0", argv, logs / f"{role}0.log", self.pinning.others))
-        argv = [*_module("sim.orchestrator"), "--listen", f"127.0.0.1:{ports[2]}", "--ops", f"127.0.0.1:{ports[3]}"]
+        argv = [*self.wrapper.argv, *_module("sim.orchestrator")]
+        # What is free now may be taken by the time a slow start binds it: let the kernel choose then.
+        listen_port, ops_port = (0, 0) if self.wrapper.argv else ports[2:4]
+        argv += ["--listen", f"127.0.0.1:{listen_port}", "--ops", f"127.0.0.1:{ops_port}"]
         for child in self.children:
-            argv += [f"--{child.name[:3]}", child.addresses["listen"]]
-        argv += [*(["--policies", ",".join(policies)] if policies else []), *_flags(scenario.orchestrator)]
+            url = child.addresses["listen"]
+            if child.name == "gen0" and self.wrapper.gen_url is not None:
+                url = await self.wrapper.gen_url(url)
+            argv += [f"--{child.name[:3]}", url]
+        argv += [
+            *self.wrapper.flags,
+            *(["--policies", ",".join(policies)] if policies else []),
+            *_flags(scenario.orchestrator),
+        ]
         orchestrator = await ChildProcess.start(
-            "orchestrator", argv, logs / "orchestrator.log", self.pinning.orchestrator
+            "orchestrator",
+            argv,
+            logs / "orchestrator.log",
+            self.pinning.orchestrator,
+            ready_timeout_s=self.wrapper.ready_timeout_s,
         )
         self.children.append(orchestrator)
+        await asyncio.sleep(self.wrapper.first_look_s)
         await self._wait_ready()
 
     @property
@@ -153,7 +185,7 @@ class Topology:
     async def stop(self) -> None:
         """End every child, last started first."""
         for child in reversed(self.children):
-            await child.stop()
+            await child.stop(self.wrapper.stop_timeout_s if child.name == "orchestrator" else STOP_TIMEOUT_S)
         if self._session is not None:
             await self._session.close()
         if self._socket_dir is not None:

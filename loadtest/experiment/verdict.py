@@ -17,7 +17,7 @@ from loadtest.experiment.facts import Facts
 from loadtest.experiment.process_rules import process_reasons
 from loadtest.experiment.reasons import STATES, Reason, graded, percent
 
-__all__ = ["Verdict", "judge", "weighed"]
+__all__ = ["Verdict", "judge", "verdict_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Verdict:
 
 def judge(facts: Facts) -> Verdict:
     """Hold the facts against every rule."""
-    return weighed(reason for rule in RULES for reason in rule(facts))
+    return verdict_of(reason for rule in RULES for reason in rule(facts))
 
 
-def weighed(found: Iterable[Reason]) -> Verdict:
+def verdict_of(found: Iterable[Reason]) -> Verdict:
     """The reasons by weight, and the state that the heaviest gives."""
     reasons = sorted(found, key=lambda reason: STATES.index(reason.state))
     worst = reasons[0].state if reasons else "note"

@@ -10,18 +10,23 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sim.core.settings import GenSettings
 from sim.core.tokens import token_text
 from sim.core.usage import Usage
 
-__all__ = ["ChunkShape", "StreamWriter", "full_answer"]
+__all__ = ["ChunkShape", "StreamWriter", "Template", "full_answer"]
 
 _NEWLINES = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 _USAGE_KEYS = {"plain": b',"usage":', "escaped": b',"us\\u0061ge":'}
 _NESTED = b',"usage":{"prompt_tokens":1}'
+_STAMP = b',"sent_ns":'
 FINISH_REASON = "length"
+
+_BLOCK = 1000
+_TEXTS = tuple(b" %d" % number for number in range(_BLOCK))
+_LAST_DIGITS = tuple(b"%03d" % number for number in range(_BLOCK))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +41,28 @@ class ChunkShape:
     newline: str
     tokens_per_chunk: int
     extras: str
+    stamp_sent: bool
 
     @classmethod
     def from_settings(cls, settings: GenSettings) -> ChunkShape:
         """The shape part of a gen server's settings."""
         return cls(**{name: getattr(settings, name) for name in cls.__slots__})
+
+
+class Template(NamedTuple):
+    """The content events of tokens one by one that differ in nothing but their text and the time on them.
+
+    That of token k, up to but not including ``until``, is ``before``, the time in decimal if events are stamped,
+    ``middle``, ``texts[k - base]`` and ``after``: ``event_bytes`` in all.  A time of more digits needs another.
+    """
+
+    before: bytes
+    middle: bytes
+    texts: Sequence[bytes]
+    base: int
+    after: bytes
+    until: int
+    event_bytes: int
 
 
 class StreamWriter:
@@ -51,8 +73,8 @@ class StreamWriter:
     """
 
     __slots__ = (
-        "_choice_end", "_closer", "_continuous", "_finish", "_head", "_include_usage", "_line", "_newline", "_pad",
-        "_room", "_shape", "_templated", "_templates", "_texts", "_usage", "_usage_key", "_usage_tail",
+        "_choice_end", "_closer", "_continuous", "_finish", "_head", "_include_usage", "_line", "_newline", "_room",
+        "_shape", "_templated", "_templates", "_texts", "_usage", "_usage_key", "_usage_tail",
     )  # fmt: skip
 
     def __init__(
@@ -87,10 +109,9 @@ class StreamWriter:
         self._usage_tail = self._usage_key + b"null" if shape.usage == "null" else b""
         self._templated = not self._continuous and texts is None and shape.extras != "sse"
         self._templates: dict[int, tuple[bytes, bytes]] = {}
-        self._pad, self._room = b"", 0
+        self._room = 0
         if shape.chunk_bytes:
-            self._room = shape.chunk_bytes - len(self._content(b"", b"", b""))
-            self._pad = b"x" * max(0, self._room)
+            self._room = shape.chunk_bytes - len(self._content(b"", b"", b"", b""))
 
     def role_event(self) -> bytes | None:
         """The event that opens a chat stream; completions have none."""
@@ -102,28 +123,50 @@ class StreamWriter:
         delta = b',"choices":[{"index":0,"delta":{"role":"assistant"' + content + b"}" + self._finish + self._choice_end
         return self._line + delta + self._tail(0) + b"}" + space + self._newline * 2
 
-    def content_event(self, first_token: int, count: int, last: bool) -> bytes:
-        """The event of tokens ``first_token`` .. ``first_token + count - 1``; ``last`` is the reply's last."""
+    def content_event(self, first_token: int, count: int, last: bool, sent_ns: int = 0) -> bytes:
+        """The event of tokens ``first_token`` .. ``first_token + count - 1``; ``last`` is the reply's last.
+
+        ``sent_ns`` is the time of its write, which the event says if its shape has ``stamp_sent``.
+        """
         if self._texts is not None:
             text = b"".join(self._texts[first_token : first_token + count])
         elif count == 1:
             text = b" %d" % first_token
         else:
             text = "".join(map(token_text, range(first_token, first_token + count))).encode()
-        if last or not self._templated:
+        stamp = _STAMP + b"%d" % sent_ns if self._shape.stamp_sent else b""
+        if last or stamp or not self._templated:
             finish = self._finish
             if last and self._shape.finish == "last":
                 finish = b',"finish_reason":"' + FINISH_REASON.encode() + b'"'
-            event = self._content(text, finish, self._tail(first_token + count))
+            event = self._content(text, finish, self._tail(first_token + count), stamp)
             return self._with_sse_lines(event, first_token) if self._shape.extras == "sse" else event
         # Events of one length of text differ in the text alone, padding included.
         template = self._templates.get(len(text))
         if template is None:
-            event = self._content(text, self._finish, self._usage_tail)
+            event = self._content(text, self._finish, self._usage_tail, b"")
             at = event.index(self._head) + len(self._head)
             template = self._templates[len(text)] = event[:at], event[at + len(text) :]
         before, after = template
         return before + text + after
+
+    def template(self, token: int, sent_ns: int = 0) -> Template | None:
+        """The template of ``token`` and those after it, at ``sent_ns``; None if this stream's events share none."""
+        if not self._templated:
+            return None
+        event = self.content_event(token, 1, False, sent_ns)
+        stamp = len(self._line) + len(_STAMP) if self._shape.stamp_sent else 0
+        after_stamp = stamp + len(b"%d" % sent_ns) if stamp else 0
+        if token < _BLOCK:
+            base, texts, until = 0, _TEXTS, 10 ** len(b"%d" % token)
+        else:
+            base = token - token % _BLOCK
+            texts, until = _LAST_DIGITS, base + _BLOCK
+        end = event.index(self._head) + len(self._head) + len(b" %d" % token)
+        begin = end - len(texts[token - base])
+        # Without a stamp, all that stands before the text is in one piece.
+        before, middle = (event[:stamp], event[after_stamp:begin]) if stamp else (event[:begin], b"")
+        return Template(before, middle, texts, base, event[end:], until, len(event))
 
     def closing_events(self, completion_tokens: int) -> list[bytes]:
         """What follows the last content event: finish_reason (own event), usage if asked, ``[DONE]``."""
@@ -140,14 +183,26 @@ class StreamWriter:
         events.append(b"data: [DONE]" + end)
         return events
 
-    def _content(self, text: bytes, finish: bytes, tail: bytes) -> bytes:
+    def _content(self, text: bytes, finish: bytes, tail: bytes, stamp: bytes) -> bytes:
         pad = b","
         if self._shape.chunk_bytes:
-            room = self._room - len(text) - len(finish) - len(tail)
+            room = self._room - len(text) - len(finish) - len(tail) - len(stamp)
             # The field OpenAI pads its own chunks with.
-            pad = b',"obfuscation":"' + (self._pad[:room] if room > 0 else b"") + b'",'
+            pad = b',"obfuscation":"' + b"x" * max(0, room) + b'",'
         return b"".join(
-            (self._line, pad, self._head, text, self._closer, finish, self._choice_end, tail, b"}", self._newline * 2)
+            (
+                self._line,
+                stamp,
+                pad,
+                self._head,
+                text,
+                self._closer,
+                finish,
+                self._choice_end,
+                tail,
+                b"}",
+                self._newline * 2,
+            )
         )
 
     def _with_sse_lines(self, event: bytes, first_token: int) -> bytes:

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Raw
+
+from sim.core.bodies import JsonObject, as_received
 from sim.core.chunks import full_answer
 from sim.core.requests import RequestError
 from sim.core.usage import Usage
@@ -43,14 +46,14 @@ class Handoff:
 
     params: Mapping[str, Any]
     usage: Usage
-    prompt_token_ids: list[int] | None
+    prompt_token_ids: list[int] | Raw | None
     needs_gen: bool
 
 
 def ctx_request(client_body: Mapping[str, Any], disagg_request_id: int) -> dict[str, Any]:
     """The body to send to ctx; max_tokens is not lowered, ctx stops after prefill by request_type."""
     return {
-        **client_body,
+        **as_received(client_body),
         "stream": False,
         "stream_options": None,
         "disaggregated_params": {"request_type": "context_only", "disagg_request_id": disagg_request_id},
@@ -69,7 +72,7 @@ def ctx_answer(
     first_token: int,
     first_text: str,
     finish_reason: str,
-    prompt_token_ids: list[int] | None,
+    prompt_token_ids: list[int] | Raw | None,
 ) -> dict[str, Any]:
     """The ctx server's answer to ``body``, with the hand-off when ``body`` asked for one."""
     answer = full_answer(
@@ -108,13 +111,19 @@ def read_ctx_answer(answer: object) -> Handoff:
         usage = Usage.from_json(answer.get("usage"))
     except ValueError as error:
         raise HandoffError("no_usage", f"the context server's usage cannot be used: {error}") from None
-    ids = answer.get("prompt_token_ids")
     return Handoff(
         params=params,
         usage=usage,
-        prompt_token_ids=ids if isinstance(ids, list) else None,
+        prompt_token_ids=_prompt_token_ids(answer),
         needs_gen=choices[0].get("finish_reason") in ("length", "not_finished"),
     )
+
+
+def _prompt_token_ids(answer: Mapping[str, Any]) -> list[int] | Raw | None:
+    if isinstance(answer, JsonObject):
+        return answer.members["prompt_token_ids"] if answer.is_array("prompt_token_ids") else None
+    ids = answer.get("prompt_token_ids")
+    return ids if isinstance(ids, list) else None
 
 
 def gen_request(
@@ -124,7 +133,7 @@ def gen_request(
     params = {**handoff.params, "request_type": "generation_only"}
     if with_ctx_usage:
         params["ctx_usage"] = handoff.usage.to_json()
-    body = {**client_body, "disaggregated_params": params}
+    body = {**as_received(client_body), "disaggregated_params": params}
     if handoff.prompt_token_ids is not None:
         body["prompt" if endpoint == "completions" else "prompt_token_ids"] = handoff.prompt_token_ids
     return body

@@ -6,7 +6,8 @@ many blocks or processes add up exactly, and percentiles are read from the sum, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = ["LogHistogram"]
@@ -38,6 +39,23 @@ class LogHistogram:
         self.sum_ns += value_ns * count
         if value_ns > self.max_ns:
             self.max_ns = value_ns
+
+    def record_all_ns(self, values_ns: Sequence[int]) -> None:
+        """Add one occurrence of each value; of many values in few buckets, at a fraction of `record_ns`'s price."""
+        if not values_ns:
+            return
+        ascending = sorted(values_ns)
+        if ascending[0] < 0:
+            ascending = [max(0, value_ns) for value_ns in ascending]
+        done = 0
+        while done < len(ascending):
+            shift = max(0, ascending[done].bit_length() - _SUB_BITS - 1)
+            index = (shift << _SUB_BITS) + (ascending[done] >> shift)
+            start, done = done, bisect_right(ascending, _upper_ns(index), done)
+            self.counts[index] = self.counts.get(index, 0) + done - start
+        self.count += len(ascending)
+        self.sum_ns += sum(ascending)
+        self.max_ns = max(self.max_ns, ascending[-1])
 
     def merge(self, other: LogHistogram) -> None:
         """Add all that ``other`` holds."""

@@ -31,24 +31,22 @@ class BadBodyError(ValueError):
 class HttpBody:
     """Feed it what was read.  Make it by `chunked`, `of_length` or `until_close`.
 
-    ``complete`` turns True with the body's last byte; what was fed after it is in ``surplus``.  ``lone_lf`` takes
-    a line of chunk framing that ends in LF without its CR, as lenient parsers do.
+    ``complete`` turns True with the body's last byte; what was fed after it is in ``surplus``.
     """
 
-    __slots__ = ("_left", "_lone_lf", "_state", "_tail", "_trailers", "surplus")
+    __slots__ = ("_left", "_state", "_tail", "_trailers", "surplus")
 
-    def __init__(self, state: int, left: int = 0, *, lone_lf: bool = False) -> None:
+    def __init__(self, state: int, left: int = 0) -> None:
         self.surplus = b""
         self._state = state
         self._left = left
-        self._lone_lf = lone_lf
         self._tail = b""
         self._trailers = 0
 
     @classmethod
-    def chunked(cls, *, lone_lf: bool = False) -> HttpBody:
+    def chunked(cls) -> HttpBody:
         """A body in HTTP chunks, each with its size."""
-        return cls(_SIZE, lone_lf=lone_lf)
+        return cls(_SIZE)
 
     @classmethod
     def of_length(cls, length: int) -> HttpBody:
@@ -126,7 +124,7 @@ class HttpBody:
         line = data[position:end]
         if line.endswith(b"\r"):
             line = line[:-1]
-        elif not self._lone_lf:
+        else:
             raise BadBodyError(f"a line of chunk framing ends in LF alone: {line[:40]!r}")
         if self._state == _SIZE:
             match = _SIZE_LINE.match(line)

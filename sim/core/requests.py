@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sim.core.bodies import JsonObject
 from sim.core.settings import GenSettings, SettingError, from_mapping
 from sim.core.tokens import prompt_tokens_of
 
@@ -19,7 +20,7 @@ DEFAULT_MAX_TOKENS = 128
 MAX_TOKENS_LIMIT = 10_000_000
 _SCRIPT_SETTINGS = (
     "usage", "usage_key", "finish", "dialect", "newline", "chunk_bytes", "tokens_per_chunk", "events_per_write",
-    "split_at", "glue_done", "extras", "apply_ctx_usage", "itl_ms",
+    "split_at", "glue_done", "extras", "apply_ctx_usage", "stamp_sent", "itl_ms",
 )  # fmt: skip
 
 
@@ -81,10 +82,13 @@ def openai_error(
     return {"error": {"message": message, "type": type, "param": param, "code": code}}
 
 
-def read_client_request(body: object, endpoint: str, dialect: str = "trtllm") -> ClientRequest:
-    """Read a decoded body of ``endpoint`` ("chat" or "completions").  RequestError says what is wrong.
+def read_client_request(
+    body: object, endpoint: str, dialect: str = "trtllm", *, count_prompt: bool = True
+) -> ClientRequest:
+    """Read a body of ``endpoint`` ("chat" or "completions"), decoded or cut.  RequestError says what is wrong.
 
-    ``stream_options: {}`` asks for usage in TensorRT-LLM's dialect and not in OpenAI's.
+    ``stream_options: {}`` asks for usage in TensorRT-LLM's dialect and not in OpenAI's.  A relay has no use for
+    ``prompt_tokens`` and spares their counting: they are 0 without ``count_prompt``.
     """
     if not isinstance(body, Mapping):
         raise RequestError("the body must be a JSON object")
@@ -110,12 +114,14 @@ def read_client_request(body: object, endpoint: str, dialect: str = "trtllm") ->
         continuous_usage=options is not None and _boolean(options, "continuous_usage_stats"),
         max_tokens=max_tokens if script is None or script.texts is None else len(script.texts),
         model=model,
-        prompt_tokens=prompt_tokens_of(body),
+        prompt_tokens=prompt_tokens_of(body) if count_prompt else 0,
         script=script,
     )
 
 
 def _check_prompt(body: Mapping[str, Any], endpoint: str) -> None:
+    if isinstance(body, JsonObject) and _has_usual_prompt(body, endpoint):
+        return
     if endpoint == "chat":
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages:
@@ -135,6 +141,13 @@ def _check_prompt(body: Mapping[str, Any], endpoint: str) -> None:
         if all(type(token) is int for token in prompt):
             return
     raise RequestError("prompt must be a string, an array of one string, or an array of token ids", "prompt")
+
+
+def _has_usual_prompt(body: JsonObject, endpoint: str) -> bool:
+    """Whether the prompt is one that need not be decoded to be found right."""
+    if endpoint == "chat":
+        return body.holds_text_messages()
+    return body.is_text("prompt") or body.id_count("prompt") > 0
 
 
 def _boolean(holder: Mapping[str, Any], key: str, default: bool = False) -> bool:

@@ -206,6 +206,7 @@ class GenSettings:
         "and id lines on content events, before the first a comment event, which a relay's counts take for a chunk",
         choices=("none", "sse", "nested"),
     )
+    stamp_sent: bool = setting(False, "put the time of the write, CLOCK_MONOTONIC ns, on content events as sent_ns")
     apply_ctx_usage: bool = setting(True, "report the ctx_usage that came with the hand-off, if any did")
     seed: int = setting(1, "seed of the jitter", minimum=0)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from sim.core.bodies import JsonObject
+
 __all__ = ["BYTES_PER_TOKEN", "cached_tokens_of", "prompt_tokens_of", "token_text"]
 
 BYTES_PER_TOKEN = 4
@@ -18,6 +20,8 @@ def prompt_tokens_of(body: Mapping[str, object]) -> int:
 
     A body with messages is a chat: a stray ``prompt`` in it does not count.
     """
+    if isinstance(body, JsonObject) and (count := _id_count(body)):
+        return count
     ids = body.get("prompt_token_ids")
     if ids is None and "messages" not in body:
         ids = body.get("prompt")
@@ -35,6 +39,13 @@ def cached_tokens_of(prompt_tokens: int, hit_ratio: float) -> int:
 def token_text(k: int) -> str:
     """Text of the reply's token ``k``, counted from 0."""
     return f" {k}"
+
+
+def _id_count(body: JsonObject) -> int:
+    """The prompt's token ids, counted without decoding them; 0 if it is not just that."""
+    if "prompt_token_ids" in body or "messages" in body:
+        return body.id_count("prompt_token_ids")
+    return body.id_count("prompt")
 
 
 def _texts(body: Mapping[str, object]) -> Iterator[str]:

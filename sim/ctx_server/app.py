@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
+import msgspec
 from aiohttp import web
+from msgspec import Raw
 
+from sim.core.bodies import JsonObject
 from sim.core.handoff import ctx_answer
 from sim.core.requests import ClientRequest, RequestError, read_client_request
 from sim.core.settings import CtxSettings
@@ -21,7 +25,7 @@ from sim.core.tokens import cached_tokens_of, token_text
 from sim.core.usage import Usage
 from sim.ctx_server.counters import CtxCollector, CtxCounters
 from sim.ctx_server.prefill import Prefill, PrefillQueue, QueueFullError
-from sim.service.http_json import ApiError, json_response, read_json
+from sim.service.http_json import ApiError, json_response, read_json_body
 from sim.service.openai_app import data_app
 from sim.service.server import Runtime, Service
 from sim.service.wheel import TimerWheel
@@ -59,7 +63,7 @@ class _CtxServer:
         counters.live += 1
         outcome = "client_gone"
         try:
-            response = json_response(await self._answer(await read_json(request), endpoint))
+            response = json_response(await self._answer(await read_json_body(request), endpoint))
             outcome = "answered"
         except QueueFullError:
             outcome = "queue_full"
@@ -78,7 +82,7 @@ class _CtxServer:
 
     async def _answer(self, body: object, endpoint: str) -> dict[str, Any]:
         client = read_client_request(body, endpoint)
-        assert isinstance(body, Mapping)
+        assert isinstance(body, JsonObject)
         _check_context_only(body, client)
         usage = Usage(client.prompt_tokens, self._cached_tokens(client), completion_tokens=1)
         await self._prefill(usage.prompt_tokens - usage.cached_tokens)
@@ -121,12 +125,16 @@ class _CtxServer:
             return min(client.script.cached_tokens, client.prompt_tokens)
         return cached_tokens_of(client.prompt_tokens, self._queue.settings.cache_hit_ratio)
 
-    def _prompt_token_ids(self, body: Mapping[str, Any], client: ClientRequest) -> list[int] | None:
+    def _prompt_token_ids(self, body: JsonObject, client: ClientRequest) -> Raw | None:
         if not self._queue.settings.prompt_token_ids:
             return None
-        prompt = body.get("prompt")
-        given = client.endpoint == "completions" and isinstance(prompt, list) and type(prompt[0]) is int
-        return prompt if given else list(range(client.prompt_tokens))
+        given = client.endpoint == "completions" and body.id_count("prompt") > 0
+        return body.members["prompt"] if given else _made_up_ids(client.prompt_tokens)
+
+
+@lru_cache(maxsize=16)
+def _made_up_ids(count: int) -> Raw:
+    return Raw(msgspec.json.encode(list(range(count))))
 
 
 def _check_context_only(body: Mapping[str, Any], client: ClientRequest) -> None:

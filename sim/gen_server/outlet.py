@@ -1,7 +1,10 @@
 """Where a stream's bytes leave: one HTTP chunk per write, straight to the connection's transport.
 
 aiohttp reads the request, sends the headers with the first write and ends the body; the writes between go past
-it, framed here, since a `StreamResponse.write` per token costs twice what the kernel's send does.  Writes may be
+it, framed here, since a `StreamResponse.write` per token costs twice what the kernel's send does.  As long as
+nothing waits in the transport, whole chunks go past that too, straight to the socket: uvloop would keep them until
+the end of the loop's turn, behind all other streams' tokens, and what the clock said of them before would be wrong
+by as much.  Writes may be
 cut in two at an offset, to test relays; the rest of a cut write follows a little later, because two sends in a
 row reach a reader as one.
 
@@ -11,6 +14,7 @@ Which bytes to write, and when, is not here.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable
 
@@ -32,8 +36,8 @@ class Outlet:
     """
 
     __slots__ = (
-        "_chunked", "_clock", "_direct", "_early", "_later", "_next_ns", "_on_end", "_split_at", "_transport", "_wheel",
-        "first_write", "gone",
+        "_chunked", "_clock", "_early", "_fd", "_is_closing", "_later", "_next_ns", "_on_end", "_split_at",
+        "_transport", "_wheel", "first_write", "gone",
     )  # fmt: skip
 
     def __init__(
@@ -45,7 +49,8 @@ class Outlet:
         self._clock = clock
         self._split_at = split_at
         self._transport: asyncio.WriteTransport | None = None
-        self._direct: asyncio.WriteTransport | None = None  # the transport, when a write is one whole chunk
+        self._is_closing: Callable[[], bool] = bool
+        self._fd = -1  # of the socket, when a write is one whole chunk
         self._chunked = True
         self._early: list[bytes] = []
         self._later: deque[bytes] = deque()
@@ -68,7 +73,36 @@ class Outlet:
         for data in self._early:
             self._put(data)
         self._early.clear()
-        self._direct = transport if self._chunked and not self._split_at else None
+        if self._chunked and not self._split_at:
+            self._is_closing = transport.is_closing
+            self._fd = transport.get_extra_info("socket").fileno()
+
+    def clear(self) -> bool:
+        """Whether `send` may be used: writes are whole chunks, and none waits."""
+        transport = self._transport
+        return transport is not None and self._fd >= 0 and not (self._later or transport.get_write_buffer_size())
+
+    def send(self, chunk: bytes) -> bool:
+        """Give ``chunk``, an HTTP chunk with its frame, to the socket at once; False if the way is no longer clear.
+
+        Only while it is (`clear`).  What the socket does not take waits in the transport as any write does.
+        """
+        # A transport that closes gives its descriptor back, and the next connection may get the same one.
+        if self._is_closing():
+            self.gone = True
+            return False
+        try:
+            taken = os.write(self._fd, chunk)
+        except BlockingIOError:
+            taken = 0
+        except OSError:
+            self.gone = True
+            return False
+        if taken == len(chunk):
+            return True
+        assert self._transport is not None
+        self._transport.write(chunk[taken:])
+        return False
 
     def backlog(self) -> int:
         """Bytes written that the client's socket has not taken yet."""
@@ -78,14 +112,6 @@ class Outlet:
 
     def write(self, data: bytes) -> int:
         """Write ``data``, now (what still waited goes out before it); the backlog that leaves, bytes."""
-        transport = self._direct
-        if transport is not None and not self._later:
-            try:
-                transport.write(b"%x\r\n%b\r\n" % (len(data), data))
-                return transport.get_write_buffer_size()
-            except RuntimeError:  # uvloop, of a closed transport
-                self.gone = True
-                return 0
         if self._later:
             self._flush()
         if 0 < self._split_at < len(data):
@@ -114,7 +140,7 @@ class Outlet:
         self.gone = True
         self._flush()
         self._on_end = None
-        self._transport = self._direct = None
+        self._transport, self._fd = None, -1
 
     def _queue(self, data: bytes) -> None:
         if not self._later:

@@ -64,6 +64,7 @@ class Paced:
     def __init__(self, settings: GenSettings, wheel: TimerWheel) -> None:
         self._wheel = wheel
         self._gaps = _Gaps(settings)
+        self.fixed_ns = self._gaps.fixed_ns
         self._phases: dict[TokenTaker, _Phase] = {}
 
     def __len__(self) -> int:
@@ -71,35 +72,43 @@ class Paced:
 
     def join(self, stream: TokenTaker, ready_ns: int) -> None:
         """Token 0 is due at ``ready_ns``."""
-        phase = self._phases[stream] = _Phase(stream, ready_ns)
-        phase.callback = partial(self._on_due, phase)
-        self._wheel.schedule(ready_ns, phase.callback)
+        phase = self._phases[stream] = _Phase(self, stream, ready_ns)
+        self._wheel.schedule(ready_ns, phase.on_due)
 
     def leave(self, stream: TokenTaker) -> None:
         """Stop it at once."""
         phase = self._phases.pop(stream, None)
         if phase is not None:
-            self._wheel.cancel(phase.due_ns, phase.callback)
+            self._wheel.cancel(phase.due_ns, phase.on_due)
 
-    def _on_due(self, phase: _Phase, due_ns: int, now_ns: int) -> None:
-        if phase.stream.token_due(due_ns, now_ns):
-            gaps = self._gaps
-            phase.due_ns = due_ns = due_ns + (gaps.fixed_ns or gaps.draw_ns(len(self._phases)))
-            self._wheel.schedule(due_ns, phase.callback)
-        else:
-            del self._phases[phase.stream]
+    def drop(self, stream: TokenTaker) -> None:
+        """Forget a stream that wants no further token."""
+        del self._phases[stream]
+
+    def gap_ns(self) -> int:
+        """Draw the time to a stream's next token."""
+        return self._gaps.draw_ns(len(self._phases))
 
 
 class _Phase:
     """One stream's place in time."""
 
-    __slots__ = ("callback", "due_ns", "stream")
+    __slots__ = ("_fixed_ns", "_pacer", "_stream", "_token_due", "due_ns")
 
-    callback: Due
-
-    def __init__(self, stream: TokenTaker, due_ns: int) -> None:
-        self.stream = stream
+    def __init__(self, pacer: Paced, stream: TokenTaker, due_ns: int) -> None:
         self.due_ns = due_ns
+        self._pacer = pacer
+        self._stream = stream
+        self._token_due = stream.token_due
+        self._fixed_ns = pacer.fixed_ns
+
+    def on_due(self, due_ns: int, now_ns: int) -> int | None:
+        """Let the stream have its token; when the next one is due."""
+        if self._token_due(due_ns, now_ns):
+            self.due_ns = due_ns = due_ns + (self._fixed_ns or self._pacer.gap_ns())
+            return due_ns
+        self._pacer.drop(self._stream)
+        return None
 
 
 class Lockstep:

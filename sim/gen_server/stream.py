@@ -9,11 +9,11 @@ When tokens are due is the pacer's business, where bytes go is the outlet's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sim.core.chunks import StreamWriter
 from sim.core.settings import GenSettings
-from sim.gen_server.counters import GenCounters
+from sim.gen_server.counters import LATE_AT_ONCE, GenCounters
 from sim.gen_server.outlet import Outlet
 from sim.service.wheel import TimerWheel
 
@@ -60,7 +60,10 @@ class Reply:
         return self._last_ns - self._first_ns, self._last_tokens - self._first_tokens
 
     def _came_due(self, due_ns: int, now_ns: int) -> None:
-        self._counters.lateness.record_ns(now_ns - due_ns)
+        counters = self._counters
+        counters.late_ns.append(now_ns - due_ns)
+        if len(counters.late_ns) >= LATE_AT_ONCE:
+            counters.count_late()
         if not self.due:
             self._first_due_ns = due_ns
         self._last_due_ns = due_ns
@@ -97,8 +100,9 @@ class TokenStream(Reply):
     """A reply sent as server-sent events."""
 
     __slots__ = (
-        "_backlog", "_batch", "_events_per_write", "_glue_done", "_one_by_one", "_opened", "_outlet", "_own_finish",
-        "_per_chunk", "_retry_ns", "_sent", "_wheel", "_writer",
+        "_after", "_backlog", "_base", "_batch", "_before", "_event_bytes", "_events_per_write", "_glue_done",
+        "_middle", "_one_by_one", "_opened", "_outlet", "_own_finish", "_per_chunk", "_plain_until", "_retry_ns",
+        "_sent", "_stamp_digits", "_stamped", "_texts", "_wheel", "_writer",
     )  # fmt: skip
 
     def __init__(
@@ -126,23 +130,37 @@ class TokenStream(Reply):
         self._backlog = 0
         self._batch: list[bytes] = []
         self._retry_ns = 0
+        self._plain_until = 0  # tokens below it go out the short way, cut from what `_plan` has prepared
+        self._stamped = settings.stamp_sent
+        self._stamp_digits = self._base = self._event_bytes = 0
+        self._before = self._middle = self._after = b""
+        self._texts: Sequence[bytes] = ()
 
     def token_due(self, due_ns: int, now_ns: int) -> bool:
         """One more token is due; False if no further one is wanted."""
         sent = self._sent
-        if self._one_by_one and 0 < sent == self.due < self.total - 1 and self._backlog <= BACKLOG_BYTES:
-            # The path of nearly every token, written out: what it does is what the lines below it would do.
-            counters, outlet = self._counters, self._outlet
-            counters.lateness.record_ns(now_ns - due_ns)
-            event = self._writer.content_event(sent, 1, False)
+        if sent < self._plain_until or (self._one_by_one and self._plan(now_ns)):
+            # The short way, of nearly every token, written out: what it does is what the lines below it would do.
+            counters = self._counters
+            late_ns = counters.late_ns
+            late_ns.append(now_ns - due_ns)
+            if len(late_ns) >= LATE_AT_ONCE:
+                counters.count_late()
+            if self._stamped:
+                chunk = self._stamped_chunk(sent, now_ns)
+            else:
+                chunk = self._before + self._texts[sent - self._base] + self._after
             self.due = self._sent = self._last_tokens = sent + 1
             self._last_due_ns = due_ns
             self._last_ns = now_ns
             counters.tokens += 1
             counters.chunks += 1
-            counters.bytes += len(event)
-            self._backlog = outlet.write(event)
-            return not outlet.gone
+            counters.bytes += self._event_bytes
+            if self._outlet.send(chunk):
+                return True
+            self._plain_until = 0
+            self._backlog = self._outlet.backlog()
+            return not self._outlet.gone
         self._came_due(due_ns, now_ns)
         more = self.due < self.total
         event_due = self.due % self._per_chunk == 0 or not more
@@ -150,11 +168,38 @@ class TokenStream(Reply):
             self._counters.held_events += 1
         return more and not self._outlet.gone
 
+    def drain(self) -> bool:
+        """Let the next due token be the last; False if all of them are due already."""
+        self._plain_until = 0
+        return super().drain()
+
     def close(self) -> None:
         """Write nothing more."""
         self._outlet.close()
         if self._retry_ns:
             self._wheel.cancel(self._retry_ns, self._retry)
+
+    def _plan(self, now_ns: int) -> bool:
+        """Prepare for the next tokens to go out the short way; False if the very next one cannot."""
+        sent = self._sent
+        if not (0 < sent == self.due < self.total - 1 and self._outlet.clear()):
+            return False
+        template = self._writer.template(sent, now_ns)
+        if template is None:
+            return False
+        self._before = b"%x\r\n%b" % (template.event_bytes, template.before)
+        self._middle, self._texts, self._base = template.middle, template.texts, template.base
+        self._after = template.after + b"\r\n"
+        self._event_bytes = template.event_bytes
+        self._stamp_digits = len(b"%d" % now_ns)
+        self._plain_until = min(template.until, self.total - 1)
+        return True
+
+    def _stamped_chunk(self, token: int, now_ns: int) -> bytes:
+        stamp = b"%d" % now_ns
+        if len(stamp) != self._stamp_digits:
+            self._plan(now_ns)
+        return b"".join((self._before, stamp, self._middle, self._texts[token - self._base], self._after))
 
     def _emit(self, now_ns: int) -> bool:
         """Send the events that are complete; False if the reader is too slow for all of them."""
@@ -167,7 +212,7 @@ class TokenStream(Reply):
                 self._wheel.schedule(self._retry_ns, self._retry)
                 return False
             count = min(self._per_chunk, self.due - self._sent)
-            event = self._writer.content_event(self._sent, count, self._sent + count == self.total)
+            event = self._writer.content_event(self._sent, count, self._sent + count == self.total, now_ns)
             self._sent += count
             counters.tokens += count
             counters.chunks += 1

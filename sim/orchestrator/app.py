@@ -14,6 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
+from sim.core.bodies import JsonObject
 from sim.core.requests import RequestError, read_client_request
 from sim.orchestrator.admin import admin_routes
 from sim.orchestrator.arms import Arms, PolicyFailedError
@@ -30,7 +31,7 @@ from sim.orchestrator.relay import SSE_HEADERS, StreamRelay
 from sim.orchestrator.routing import Pool
 from sim.orchestrator.upstream import Upstream
 from sim.orchestrator.watch import StallWatch
-from sim.service.http_json import ApiError, json_response, read_json
+from sim.service.http_json import ApiError, json_response, read_json_body
 from sim.service.openai_app import data_app
 from sim.service.server import Runtime, Service
 
@@ -61,9 +62,9 @@ class Orchestrator:
 
     async def _begin(self, request: web.Request, endpoint: str) -> Send:
         """All that can still fail with a status of its own, up to gen's answer; then how to send what came."""
-        body = await read_json(request)
-        asked = read_client_request(body, endpoint)
-        assert isinstance(body, dict)
+        body = await read_json_body(request)
+        asked = read_client_request(body, endpoint, count_prompt=False)
+        assert isinstance(body, JsonObject)
         answer, handoff = await self._flow.prefill(body, endpoint)
         if not handoff.needs_gen:
             if not asked.stream:

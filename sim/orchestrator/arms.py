@@ -76,6 +76,10 @@ class Arms:
             )
         return self.names.index(own)
 
+    def factory_of(self, name: str) -> Factory:
+        """What makes the callables of the policy ``name``."""
+        return self._factories[self.index_of(name)]
+
     def open(self, ctx_usage: Usage) -> StreamPolicies:
         """One stream's callables.  PolicyFailedError when a plug-in fails to make one."""
         callables: list[Policy] = []

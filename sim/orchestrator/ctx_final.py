@@ -11,13 +11,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from sim.core.bodies import as_received
+
 __all__ = ["final_answer", "final_stream"]
 
 
 def final_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The ctx answer (checked: it has one choice) without the hand-off that nobody needs any more."""
     choice = {key: value for key, value in answer["choices"][0].items() if key != "disaggregated_params"}
-    return {**answer, "choices": [choice]}
+    return {**as_received(answer), "choices": [choice]}
 
 
 def final_stream(answer: Mapping[str, Any], endpoint: str, *, include_usage: bool) -> bytes:

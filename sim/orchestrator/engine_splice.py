@@ -22,7 +22,7 @@ from sim.orchestrator.arms import differs
 from sim.orchestrator.client_side import ClientSide
 from sim.orchestrator.counters import Counters
 from sim.orchestrator.event_path import ClientGoneError, EventPath, StreamEndedError
-from sim.orchestrator.takeover import TakenOver
+from sim.orchestrator.inside_aiohttp import TakenOver
 from sim.orchestrator.tally import LONGEST_HELD
 from sim.orchestrator.upstream import Frames
 

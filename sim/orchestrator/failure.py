@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from sim.core.bodies import BAD_JSON
 from sim.core.requests import openai_error
 from sim.service.http_json import error_response
 
@@ -77,7 +78,7 @@ def _error_of(raw: bytes) -> Mapping[str, Any]:
     """The error object inside an upstream's body, in any of the shapes that servers use; it has a message."""
     try:
         body = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except BAD_JSON:
         return {"message": raw[:_LONGEST_TEXT].decode(errors="replace").strip()}
     error = body.get("error", body) if isinstance(body, Mapping) else body
     if isinstance(error, Mapping) and isinstance(error.get("message"), str):

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sim.core.bodies import BAD_JSON, JsonObject, read_body
 from sim.core.handoff import Handoff, HandoffError, ctx_request, gen_request, read_ctx_answer
 from sim.core.settings import OrchestratorSettings
 from sim.core.usage import rewrite_body
@@ -48,12 +49,13 @@ class ContextFirst:
         self._counters = counters
         self._ids = ids
 
-    async def prefill(self, body: Mapping[str, Any], endpoint: str) -> tuple[Mapping[str, Any], Handoff]:
+    async def prefill(self, body: Mapping[str, Any], endpoint: str) -> tuple[JsonObject, Handoff]:
         """The whole ctx answer and the hand-off read from it.  RequestFailedError."""
 
-        async def attempt(upstream: Upstream) -> tuple[Mapping[str, Any], Handoff]:
+        async def attempt(upstream: Upstream) -> tuple[JsonObject, Handoff]:
             request_id = next(self._ids)
-            answer = await self._answer(upstream, endpoint, ctx_request(body, request_id))
+            request = msgspec.json.encode(ctx_request(body, request_id))
+            answer = await self._answer(upstream, endpoint, request)
             try:
                 handoff = read_ctx_answer(answer)
             except HandoffError as error:
@@ -70,15 +72,19 @@ class ContextFirst:
         """Gen's whole (non-streamed) answer, its usage ctx's.  RequestFailedError."""
         request = self._gen_request(body, handoff, endpoint)
 
-        async def attempt(upstream: Upstream) -> Mapping[str, Any]:
+        async def attempt(upstream: Upstream) -> JsonObject:
             return await self._answer(upstream, endpoint, request)
 
         answer = await self._with_retries("gen", self._gen, attempt)
-        return answer if self._settings.usage_by == "gen" else rewrite_body(answer, handoff.usage)
+        if self._settings.usage_by == "gen":
+            return answer.members
+        told = {"usage": answer.get("usage")}
+        rewritten = rewrite_body(told, handoff.usage)
+        return answer.members if rewritten is told else {**answer.members, **rewritten}
 
     async def open_stream(self, body: Mapping[str, Any], handoff: Handoff, endpoint: str) -> Exchange:
         """Gen's token stream, its head received and no byte of its body; the caller closes it.  RequestFailedError."""
-        request = msgspec.json.encode(self._gen_request(body, handoff, endpoint))
+        request = self._gen_request(body, handoff, endpoint)
         timeout_s = self._settings.first_byte_timeout_s
 
         async def attempt(upstream: Upstream) -> Exchange:
@@ -92,24 +98,25 @@ class ContextFirst:
 
         return await self._with_retries("gen", self._gen, attempt)
 
-    def _gen_request(self, body: Mapping[str, Any], handoff: Handoff, endpoint: str) -> dict[str, Any]:
-        return gen_request(body, handoff, endpoint, with_ctx_usage=self._settings.usage_by == "gen")
+    def _gen_request(self, body: Mapping[str, Any], handoff: Handoff, endpoint: str) -> bytes:
+        with_ctx_usage = self._settings.usage_by == "gen"
+        return msgspec.json.encode(gen_request(body, handoff, endpoint, with_ctx_usage=with_ctx_usage))
 
-    async def _answer(self, upstream: Upstream, endpoint: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One non-streamed exchange: the decoded answer."""
+    async def _answer(self, upstream: Upstream, endpoint: str, request: bytes) -> JsonObject:
+        """One non-streamed exchange: the answer, cut into its members."""
         timeout_s = self._settings.first_byte_timeout_s
-        exchange = await upstream.post(endpoint, msgspec.json.encode(request), timeout_s)
+        exchange = await upstream.post(endpoint, request, timeout_s)
         try:
             await self._expect(exchange, "application/json")
             raw = await exchange.read(timeout_s)
         finally:
             exchange.close()
         try:
-            answer = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            answer = read_body(raw)
+        except BAD_JSON as error:
             text = f"{upstream.role} server {upstream.url} answered what is not JSON: {error}"
             raise RequestFailedError(502, "bad_answer", text) from None
-        if not isinstance(answer, Mapping):
+        if not isinstance(answer, JsonObject):
             raise RequestFailedError(502, "bad_shape", f"{upstream.role} server {upstream.url} answered no JSON object")
         return answer
 

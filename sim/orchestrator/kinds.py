@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from sim.core.sse import data_of, is_done
 
 __all__ = ["CLOSING_EVENTS", "kind_of"]
@@ -27,7 +29,7 @@ def kind_of(event: bytes) -> str:
     if data is None:
         return "chunk"
     try:
-        body = json.loads(data)
+        body = _decoded(data)
     except (ValueError, RecursionError):
         return "chunk"
     choices = body.get("choices") if isinstance(body, Mapping) else None
@@ -36,6 +38,14 @@ def kind_of(event: bytes) -> str:
     if not choices:
         return "usage" if isinstance(body.get("usage"), Mapping) else "chunk"
     return _kind_of_choice(choices[0])
+
+
+def _decoded(data: bytes) -> Any:
+    # A stream has five events to be told apart; json alone would make that a tenth of a short reply's cost.
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return json.loads(data)  # takes more for JSON, such as NaN
 
 
 def _kind_of_choice(choice: Any) -> str:

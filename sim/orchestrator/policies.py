@@ -2,8 +2,9 @@
 
 A policy is made once per stream from ctx's usage and maps an event's exact bytes to the bytes to send.  It
 returns *the same object* when it changes nothing, it keeps no state between events (a switch may show it only
-some of a stream's), and whatever it costs is what an experiment measures.  All of them give JSON-equal
-events; they differ in how they find out that an event needs no change.
+some of a stream's; what it may remember is what moves its cost and never an output), and whatever it costs is what
+an experiment measures.  All of them give JSON-equal events; they differ in how they find out that an event needs no
+change.
 
 How an event is rewritten is `sim.core.usage`; which policy is active is `sim.orchestrator.arms`.
 """
@@ -20,6 +21,7 @@ import msgspec
 import orjson
 
 from sim.core.usage import Usage, rewrite_event
+from sim.orchestrator import known_shape
 from sim.orchestrator.counters import PolicyCounters
 
 __all__ = ["ALIASES", "BUILTIN", "NEEDS_GEN", "Factory", "Policy", "canonical", "make"]
@@ -69,7 +71,7 @@ def prefilter(ctx: Usage, counters: PolicyCounters) -> Policy:
     Text can't fool it into a change: a token that is exactly ``usage`` costs a parse and comes out as it was,
     and text that holds quotes has them escaped on the wire.  What a byte test can't see is a key spelled with
     an escape (``"us\u0061ge"``, legal JSON): such an event passes with gen's numbers.  This blind spot is
-    shared by the three prefilter policies.
+    shared by every prefilter policy but `prefilter-tail`.
     """
     rewrite = parse(ctx, counters)
 
@@ -114,6 +116,15 @@ def prefilter_nullaware(ctx: Usage, counters: PolicyCounters) -> Policy:
         return event
 
     return policy
+
+
+def prefilter_tail(ctx: Usage, counters: PolicyCounters) -> Policy:
+    """As `prefilter-nullaware`, by comparing an event's head and tail with those of one that was decoded before.
+
+    Its cost does not grow with the event, it sees an escaped key, and into a usage on every chunk it splices ctx's
+    numbers without decoding.  A stream's first events, and any that is not like those before, cost more.
+    """
+    return known_shape.prefilter_tail(ctx, counters, parse(ctx, counters))
 
 
 def parse_orjson(ctx: Usage, counters: PolicyCounters) -> Policy:
@@ -176,6 +187,7 @@ BUILTIN: Mapping[str, Factory] = {
     "prefilter": prefilter,
     "prefilter-find": prefilter_find,
     "prefilter-nullaware": prefilter_nullaware,
+    "prefilter-tail": prefilter_tail,
     "parse-orjson": parse_orjson,
     "parse-msgspec": parse_msgspec,
     "verbatim": verbatim,

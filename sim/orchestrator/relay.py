@@ -25,7 +25,7 @@ from sim.orchestrator.engine_splice import SpliceEngine
 from sim.orchestrator.engine_stream import StreamEngine
 from sim.orchestrator.event_path import ClientGoneError, EventPath, StreamEndedError
 from sim.orchestrator.failure import error_event
-from sim.orchestrator.takeover import take_over
+from sim.orchestrator.inside_aiohttp import take_over
 from sim.orchestrator.tally import EventTally
 from sim.orchestrator.upstream import BROKEN, Exchange
 from sim.orchestrator.watch import StallWatch

@@ -42,6 +42,9 @@ class Pool(Generic[T]):
         Least outstanding breaks ties by round robin, so that idle servers share the load.
         """
         count = len(self.targets)
+        if count == 1:  # the usual case, twice a request
+            only = self.targets[0]
+            return only if only.ready else None
         order = [(self._next + step) % count for step in range(count)]
         ready = [i for i in order if self.targets[i].ready]
         fresh = [i for i in ready if self.targets[i] not in tried] or ready

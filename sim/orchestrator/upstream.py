@@ -17,8 +17,9 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-from sim.orchestrator import takeover
+from sim.orchestrator import inside_aiohttp
 from sim.orchestrator.failure import RequestFailedError
+from sim.orchestrator.inside_aiohttp import LeanPost
 from sim.service.openai_app import ENDPOINTS
 
 __all__ = ["BROKEN", "Exchange", "Frames", "Upstream", "parse_url"]
@@ -27,6 +28,7 @@ KEEPALIVE_S = 10.0
 """Idle connections are let go well before a server's own limit, so that few requests meet a closing one."""
 CONNECT_S = 10.0
 HEALTH_S = 5.0
+_HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 _BYTES_SENT_AS_THEY_ARE = 1 << 20  # aiohttp warns about more; a file-like body is sent in pieces
 
 Frames = dict[int, tuple[bytes, int]]
@@ -65,6 +67,8 @@ class Exchange:
     async def read(self, timeout_s: float) -> bytes:
         """The whole body.  RequestFailedError if it does not come, or not in time."""
         with self.upstream.failures(timeout_s):
+            if self.response.content.is_eof():
+                return await self.response.read()  # it is all here: nothing to wait for
             async with asyncio.timeout(timeout_s):
                 return await self.response.read()
 
@@ -79,7 +83,7 @@ class Exchange:
 class Upstream:
     """A server by its URL.  ``open`` and ``close`` it on the loop; ``problem`` says why it is not ready.
 
-    Its connections can be taken over in mid-answer (`takeover`) if ``spliced`` says so; ``frames`` is what the
+    Its connections can be taken over in mid-answer (`inside_aiohttp`) if ``spliced`` says so; ``frames`` is what the
     engine that does so has seen of this server's chunk framing.
     """
 
@@ -95,6 +99,7 @@ class Upstream:
         self._health = base.joinpath("health")
         self._endpoints = {name: base.joinpath(path[1:]) for name, path in ENDPOINTS.items()}
         self._session: aiohttp.ClientSession | None = None
+        self._lean: dict[str, LeanPost] = {}
 
     def open(self) -> None:
         """Make the session; connections come with the requests, as many as there are requests at a time."""
@@ -102,17 +107,19 @@ class Upstream:
         options: dict[str, Any] = {"limit": 0, "keepalive_timeout": KEEPALIVE_S}
         connector: aiohttp.BaseConnector
         if self._socket_path is not None:
-            make_unix = takeover.unix_connector if self._spliced else aiohttp.UnixConnector
+            make_unix = inside_aiohttp.unix_connector if self._spliced else aiohttp.UnixConnector
             connector = make_unix(self._socket_path, **options)
         else:
-            connector = (takeover.tcp_connector if self._spliced else aiohttp.TCPConnector)(**options)
+            connector = (inside_aiohttp.tcp_connector if self._spliced else aiohttp.TCPConnector)(**options)
         self._session = aiohttp.ClientSession(
             connector=connector,
             # No read timeout of aiohttp's: it re-arms a timer on every read.  `StallWatch` costs nothing there.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-            headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
+            headers=_HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
+        if self._health.user is None:  # credentials are put into headers by aiohttp
+            self._lean = {name: LeanPost(self._session, url, _HEADERS) for name, url in self._endpoints.items()}
 
     async def close(self) -> None:
         """Close the session and its connections."""
@@ -123,16 +130,22 @@ class Upstream:
     async def post(self, endpoint: str, body: bytes, timeout_s: float) -> Exchange:
         """Send a request; the exchange once the answer's head is here.  RequestFailedError if it does not come."""
         assert self._session is not None
-        data = body if len(body) <= _BYTES_SENT_AS_THEY_ARE else io.BytesIO(body)
         self.outstanding += 1
         try:
             with self.failures(timeout_s):
                 async with asyncio.timeout(timeout_s):
-                    response = await self._session.post(self._endpoints[endpoint], data=data, allow_redirects=False)
+                    response = await self._send(endpoint, body)
         except BaseException:
             self.outstanding -= 1
             raise
         return Exchange(self, response)
+
+    async def _send(self, endpoint: str, body: bytes) -> aiohttp.ClientResponse:
+        if len(body) <= _BYTES_SENT_AS_THEY_ARE and (lean := self._lean.get(endpoint)) is not None:
+            return await lean.send(body)
+        assert self._session is not None
+        data = body if len(body) <= _BYTES_SENT_AS_THEY_ARE else io.BytesIO(body)
+        return await self._session.post(self._endpoints[endpoint], data=data, allow_redirects=False)
 
     @contextlib.contextmanager
     def failures(self, timeout_s: float) -> Iterator[None]:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sim.core.settings import SettingError, describe, from_mapping
+from sim.service.health import TICK_NS
 
 __all__ = ["Address", "ProcessOptions", "options_of", "server_parser"]
 
+LONGEST_TICK_MS = 60_000
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 T = TypeVar("T")
@@ -56,6 +58,7 @@ class ProcessOptions:
     listen: Address = Address()
     ops: Address = Address()
     log_level: str = "info"
+    tick_ns: int = TICK_NS
 
 
 def server_parser(server: str, settings: type, description: str) -> argparse.ArgumentParser:
@@ -77,6 +80,12 @@ def server_parser(server: str, settings: type, description: str) -> argparse.Arg
     )
     process.add_argument("--ops", metavar="ADDR", default="127.0.0.1:0", help="operations port: HOST:PORT (as above)")
     process.add_argument("--log-level", metavar="LEVEL", default="info", help=", ".join(LOG_LEVELS))
+    process.add_argument(
+        "--tick-ms",
+        metavar="MS",
+        default=str(TICK_NS // 1_000_000),
+        help=f"interval of the canary that measures the loop's lag, ms [1 to {LONGEST_TICK_MS}; default %(default)s]",
+    )
     group = parser.add_argument_group("settings")
     for row in describe(settings):
         group.add_argument(
@@ -107,7 +116,11 @@ def options_of(
             parser.error(f"{_flag(name)}: {error}")
     if arguments.log_level not in LOG_LEVELS:
         parser.error(f"--log-level: {arguments.log_level!r} is not one of {', '.join(LOG_LEVELS)}")
-    return ProcessOptions(addresses["listen"], addresses["ops"], arguments.log_level), chosen
+    tick_ms = arguments.tick_ms
+    if not (tick_ms.isdecimal() and 1 <= int(tick_ms) <= LONGEST_TICK_MS):
+        parser.error(f"--tick-ms: {tick_ms!r} is not a whole number from 1 to {LONGEST_TICK_MS}")
+    tick_ns = int(tick_ms) * 1_000_000
+    return ProcessOptions(addresses["listen"], addresses["ops"], arguments.log_level, tick_ns), chosen
 
 
 def _flag(name: str) -> str:

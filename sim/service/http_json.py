@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from aiohttp import web
 
+from sim.core.bodies import BAD_JSON, read_body
 from sim.core.requests import RequestError, openai_error
 
-__all__ = ["ApiError", "error_middleware", "error_response", "json_response", "read_json"]
+__all__ = ["ApiError", "error_middleware", "error_response", "json_response", "read_json", "read_json_body"]
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +50,27 @@ def error_response(
 
 async def read_json(request: web.Request) -> object:
     """The decoded body.  ApiError 400 if it is not JSON, 413 if it is over the application's limit."""
+    return _as_json(await _read(request), msgspec.json.decode)
+
+
+async def read_json_body(request: web.Request) -> object:
+    """The body cut into its members (`sim.core.bodies`).  ApiError as `read_json`."""
+    return _as_json(await _read(request), read_body)
+
+
+async def _read(request: web.Request) -> bytes:
     try:
-        raw = await request.read()
+        return await request.read()
     except web.HTTPRequestEntityTooLarge as error:
         raise ApiError(413, f"the body is too large: {error.text}", code="body_too_large") from None
     except web.RequestPayloadError as error:
         raise ApiError(400, f"the body could not be read: {error}") from None
+
+
+def _as_json(raw: bytes, decode: Callable[[bytes], object]) -> object:
     try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        return decode(raw)
+    except BAD_JSON as error:
         raise ApiError(400, f"the body is not JSON: {error}", code="bad_json") from None
 
 

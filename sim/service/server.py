@@ -132,7 +132,7 @@ async def started(
 ) -> AsyncIterator[Started]:
     """A server on the running loop, for as long as the context lasts.  ListenError if a port is taken."""
     loop = asyncio.get_running_loop()
-    health, stop_health = start_loop_health(loop)
+    health, stop_health = start_loop_health(loop, tick_ns=process.tick_ns)
     registry = CollectorRegistry()
     registry.register(LoopHealthCollector(health))
     try:

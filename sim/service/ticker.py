@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from sim.service.health import GcPauses, LoopHealth
+from sim.service.health import TICK_NS, GcPauses, LoopHealth
 from sim.service.proc import ProcReader, ThreadCpu
 
 __all__ = ["LoopTicker", "start_loop_health"]
@@ -49,12 +49,12 @@ class LoopTicker:
 
 
 def start_loop_health(
-    loop: asyncio.AbstractEventLoop, clock: Callable[[], int] = time.monotonic_ns
+    loop: asyncio.AbstractEventLoop, clock: Callable[[], int] = time.monotonic_ns, *, tick_ns: int = TICK_NS
 ) -> tuple[LoopHealth, Callable[[], None]]:
     """Health of the calling thread's loop, ticking from now on, and the function that ends it."""
     thread, process, pauses = ThreadCpu(), ProcReader(), GcPauses(clock)
     cpu_ns, wait_ns = thread.read()
-    health = LoopHealth(process.read, pauses, start_ns=clock(), cpu_ns=cpu_ns, wait_ns=wait_ns)
+    health = LoopHealth(process.read, pauses, start_ns=clock(), cpu_ns=cpu_ns, wait_ns=wait_ns, tick_ns=tick_ns)
     pauses.install()
     ticker = LoopTicker(loop, health, thread.read, clock)
 

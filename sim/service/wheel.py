@@ -20,13 +20,16 @@ from typing import Protocol
 
 __all__ = ["SLOT_NS", "Due", "TimerWheel", "Timers"]
 
-SLOT_NS = 250_000
+_SLOT_BITS = 18
+SLOT_NS = 1 << _SLOT_BITS
+"""About a quarter of a millisecond; a power of two, since finding the slot is done for every token."""
+
 _GRAIN_NS = 1_000_000
 _TURN_NS = 5_000_000
 """A wake-up that lasts longer lets the loop read, accept and see signals before it goes on."""
 
-Due = Callable[[int, int], None]
-"""Runs when its time has come, with (due_ns, now_ns).  It must not block."""
+Due = Callable[[int, int], int | None]
+"""Runs when its time has come, with (due_ns, now_ns), and says when it is due again, if at all.  It must not block."""
 
 
 class Timers(Protocol):
@@ -53,7 +56,7 @@ class TimerWheel:
 
     def schedule(self, due_ns: int, callback: Due) -> None:
         """Run ``callback(due_ns, now_ns)`` when ``due_ns`` has passed; if it has already, at the next chance."""
-        slot = -(-due_ns // SLOT_NS)
+        slot = (due_ns >> _SLOT_BITS) + 1
         entries = self._slots.get(slot)
         if entries is not None:
             entries.append((due_ns, callback))
@@ -66,7 +69,7 @@ class TimerWheel:
     def cancel(self, due_ns: int, callback: Due) -> bool:
         """Take back what was scheduled with these very arguments; False if it is not waiting (any more)."""
         entry = (due_ns, callback)
-        for entries in (self._slots.get(-(-due_ns // SLOT_NS), []), self._firing):
+        for entries in (self._slots.get((due_ns >> _SLOT_BITS) + 1, []), self._firing):
             if entry in entries:
                 entries.remove(entry)
                 return True
@@ -84,26 +87,34 @@ class TimerWheel:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        delay_ns = max(_GRAIN_NS, self._order[0] * SLOT_NS - self._clock())
+        delay_ns = max(_GRAIN_NS, (self._order[0] << _SLOT_BITS) - self._clock())
         self._timer = self._loop.call_later(delay_ns / 1e9, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
         self._awake = True
-        clock, order = self._clock, self._order
+        clock, order, slots = self._clock, self._order, self._slots
         turn_over_ns = clock() + _TURN_NS
         try:
             # What becomes due while this runs (an entry that is behind its schedule) runs in the same wake-up:
             # waiting a grain for each would hold a late stream to one token per millisecond.
-            while order and order[0] * SLOT_NS <= (now_ns := clock()):
+            while order and order[0] << _SLOT_BITS <= (now_ns := clock()):
                 if now_ns > turn_over_ns:
                     self._timer = self._loop.call_soon(self._wake)
                     return
-                firing = self._firing = self._slots.pop(heapq.heappop(order))
+                firing = self._firing = slots.pop(heapq.heappop(order))
                 firing.reverse()
                 while firing:
                     due_ns, callback = firing.pop()
-                    callback(due_ns, clock())
+                    due_ns = callback(due_ns, clock())  # type: ignore[assignment]
+                    if due_ns:  # `schedule`, written out: nearly every token comes through here
+                        slot = (due_ns >> _SLOT_BITS) + 1
+                        entries = slots.get(slot)
+                        if entries is None:
+                            slots[slot] = [(due_ns, callback)]
+                            heapq.heappush(order, slot)
+                        else:
+                            entries.append((due_ns, callback))
         finally:
             self._awake = False
             while self._firing:  # a callback raised: the others of its slot keep their turn

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from loadtest.stream_check import Expectation
 from loadtest.stream_reader import StreamReader
+from loadtest.time_log import TimeLog
 from sim.core.chunks import ChunkShape, StreamWriter
-from sim.core.histogram import LogHistogram
 from sim.core.settings import GenSettings
 from sim.core.usage import Usage
 
@@ -55,9 +55,16 @@ def reads_of(events: Iterable[bytes], end: bytes = END) -> list[bytes]:
     return [HEAD, *map(chunk, events), *([end] if end else [])]
 
 
-def read(reads: Iterable[bytes], *, keep: bool = False, step_ns: int = 10 * MS) -> StreamReader:
-    """Feed each read, ``step_ns`` apart."""
-    reader = StreamReader(LogHistogram(), keep=keep)
+class FullReader(StreamReader):
+    """A reader that never has a template, so that every read goes the full way."""
+
+    def _learn(self, event: bytes, data: bytes, alone: bool) -> None:
+        pass
+
+
+def read(reads: Iterable[bytes], *, keep: bool = False, step_ns: int = 10 * MS, foresee: bool = True) -> StreamReader:
+    """Feed each read, ``step_ns`` apart; ``foresee`` False: the full way only."""
+    reader = (StreamReader if foresee else FullReader)(TimeLog(), keep=keep)
     for number, data in enumerate(reads):
         reader.feed(data, (number + 1) * step_ns)
     return reader

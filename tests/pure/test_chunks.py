@@ -368,6 +368,7 @@ def test_the_shape_is_the_settings_part_by_the_same_names():
         newline="cr",
         tokens_per_chunk=3,
         extras="sse",
+        stamp_sent=True,
     )
     assert ChunkShape.from_settings(settings) == ChunkShape(
         dialect="openai",
@@ -378,7 +379,68 @@ def test_the_shape_is_the_settings_part_by_the_same_names():
         newline="cr",
         tokens_per_chunk=3,
         extras="sse",
+        stamp_sent=True,
     )
+
+
+# --- times on events ---
+
+
+STAMPED = CHAT + b'"sent_ns":1234567890123,"choices":[{"index":0,"delta":{"content":" 7"}}]}\n\n'
+
+
+def test_a_stamp_stands_right_after_the_model():
+    assert writer(stamp_sent=True).content_event(7, 1, False, 1234567890123) == STAMPED
+
+
+def test_only_content_events_are_stamped():
+    stream = writer(stamp_sent=True, finish="own")
+    events = [stream.role_event(), stream.content_event(0, 1, True, 99), *stream.closing_events(1)]
+
+    assert [b'"sent_ns":99,' in event for event in events] == [False, True, False, False, False]
+    assert sum(event.count(b"sent_ns") for event in events) == 1
+
+
+@every_shape
+@pytest.mark.parametrize("sent_ns", [5, 999_999_999_999, 1234567890123456789])
+def test_a_stamped_event_is_padded_to_the_size_asked_for(dialect, usage, finish, endpoint, newline, sent_ns):
+    shape = {"dialect": dialect, "usage": usage, "finish": finish, "endpoint": endpoint, "newline": newline}
+    event = writer(**shape, chunk_bytes=380, stamp_sent=True).content_event(12, 1, False, sent_ns)
+
+    assert len(event) == 380
+    assert json.loads(data_of(event))["sent_ns"] == sent_ns
+    assert b'"model":"sim","sent_ns":%d,"obfuscation":"x' % sent_ns in event
+
+
+# --- templates ---
+
+
+def from_template(template, token, sent_ns):
+    stamp = b"%d" % sent_ns if template.middle else b""
+    return template.before + stamp + template.middle + template.texts[token - template.base] + template.after
+
+
+@pytest.mark.parametrize("stamp_sent", [False, True], ids=["plain", "stamped"])
+@pytest.mark.parametrize("chunk_bytes", [0, 300])
+@pytest.mark.parametrize("shape", [{}, {"endpoint": "completions", "dialect": "openai", "usage": "null"}], ids=str)
+@pytest.mark.parametrize(
+    ("first", "until"),
+    [(0, 10), (4, 10), (10, 100), (99, 100), (100, 1000), (999, 1000), (1000, 2000), (9_500, 10_000), (10_000, 11_000)],
+)
+def test_a_template_gives_the_events_of_all_its_tokens(first, until, shape, chunk_bytes, stamp_sent):
+    stream = writer(**shape, chunk_bytes=chunk_bytes, stamp_sent=stamp_sent)
+    template = stream.template(first, 1_000_000)
+
+    assert template.until == until
+    for token in {first, (first + until) // 2, until - 1}:
+        event = stream.content_event(token, 1, False, 9_999_999)
+        assert from_template(template, token, 9_999_999) == event
+        assert template.event_bytes == len(event)
+
+
+@pytest.mark.parametrize("shape", [{"usage": "continuous"}, {"extras": "sse"}, {"texts": ["a", "b"]}], ids=str)
+def test_events_that_differ_in_more_than_their_text_have_no_template(shape):
+    assert writer(**shape).template(1) is None
 
 
 # --- non-streamed ---

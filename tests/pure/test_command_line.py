@@ -35,10 +35,13 @@ def test_every_setting_has_a_flag(read, settings, capsys):
 
 def test_flags_are_read():
     process, settings = gen_config.read_command_line(
-        ["--listen", "0.0.0.0:8001", "--ops", "[::1]:9", "--log-level", "debug", "--tok-s", "15", "--glue-done", "no"]
+        [
+            *("--listen", "0.0.0.0:8001", "--ops", "[::1]:9", "--log-level", "debug", "--tick-ms", "1000"),
+            *("--tok-s", "15", "--glue-done", "no"),
+        ]
     )
 
-    assert process == ProcessOptions(Address("0.0.0.0", 8001), Address("::1", 9), "debug")
+    assert process == ProcessOptions(Address("0.0.0.0", 8001), Address("::1", 9), "debug", 1_000_000_000)
     assert settings == GenSettings(tok_s=15, glue_done=False)
     assert process.ops.url == "http://[::1]:9"
 
@@ -55,6 +58,7 @@ def test_flags_are_read():
         (["--ops", "localhost:70000"], "--ops: 'localhost:70000' is not HOST:PORT (port 0 to 65535) or unix:PATH"),
         (["--listen", "unix:"], "--listen: 'unix:' has no path; give unix:PATH"),
         (["--log-level", "loud"], "--log-level: 'loud' is not one of debug, info, warning, error"),
+        (["--tick-ms", "0"], "--tick-ms: '0' is not a whole number from 1 to 60000"),
         (["--tok", "15"], "unrecognized arguments: --tok 15"),
     ],
 )

@@ -27,6 +27,14 @@ def upper_ns(value_ns):
     return round(upper_s * 1e9)
 
 
+@given(st.lists(st.integers(-5, 10**13) | st.integers(0, 300), max_size=60))
+def test_many_values_at_once_are_what_they_are_one_by_one(values_ns):
+    histogram = of(values_ns[:3])
+    histogram.record_all_ns(values_ns[3:])
+
+    assert histogram.to_json() == of(values_ns).to_json()
+
+
 # --- buckets ---
 
 

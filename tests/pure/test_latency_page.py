@@ -12,7 +12,7 @@ from sim.core.settings import CtxSettings, GenSettings, describe
 PAGE = (Path(__file__).parents[2] / "docs" / "latency-model.md").read_text()
 SHAPE_ONLY = {
     "dialect", "usage", "usage_key", "finish", "chunk_bytes", "events_per_write", "split_at", "glue_done", "newline",
-    "extras", "apply_ctx_usage",
+    "extras", "apply_ctx_usage", "stamp_sent",
 }  # fmt: skip
 
 

@@ -83,12 +83,14 @@ def health():
     return LoopHealth(lambda: ProcFacts(0, 0, (0, 0), 0), GcPauses(lambda: 0), start_ns=0, cpu_ns=0, wait_ns=0)
 
 
-def get(path, mount=""):
+def get(path, mount="", recorder=None, live=()):
     registry = CollectorRegistry()
-    registry.register(LoadCollector(Recorder(), list))
+    recorder = recorder or Recorder()
+    registry.register(LoadCollector(recorder, list))
+    app = ops_app(registry, health(), recorder, lambda: live)
     started = []
     environ = {"REQUEST_METHOD": "GET", "SCRIPT_NAME": mount, "PATH_INFO": path, "QUERY_STRING": ""}
-    body = b"".join(ops_app(registry, health())(environ, lambda status, headers: started.append((status, headers))))
+    body = b"".join(app(environ, lambda status, headers: started.append((status, headers))))
     return started[0][0], dict(started[0][1])["Content-Type"], body
 
 
@@ -110,3 +112,16 @@ def test_the_operations_port_answers_as_every_servers_does():
 def test_it_may_be_mounted_under_the_web_ui():
     assert get("", mount="/metrics")[2] == get("/metrics")[2]
     assert get("", mount="/admin/samples")[0] == "200 OK"
+
+
+def test_its_counters_are_client_jsons_with_the_streams_in_progress():
+    recorder = Recorder()
+    recorder.end(record(), read(reads_of(events_of(13))))
+    live = read(reads_of(events_of(20)[:8], end=b""))
+
+    counters = json.loads(get("/admin/counters", recorder=recorder, live=[live])[2])
+
+    assert counters.keys() == recorder.to_json().keys()
+    assert (counters["tokens"], counters["chunks"], counters["done_events"]) == (20, 20, 1)
+    assert (counters["streams"]["live"], counters["streams"]["ok"]) == (1, 1)
+    assert counters["bytes"] == recorder.to_json()["bytes"] + live.event_bytes

@@ -15,7 +15,7 @@ from sim.orchestrator.policies import ALIASES, BUILTIN, canonical, make
 
 CTX = Usage(prompt_tokens=100, cached_tokens=25, completion_tokens=1)
 REWRITING = [name for name in BUILTIN if name != "verbatim"]
-PARSING = ["parse", "parse-orjson", "parse-msgspec"]
+EXACT = ["parse", "parse-orjson", "parse-msgspec", "prefilter-tail"]
 FILTERING = ["prefilter", "prefilter-find", "prefilter-nullaware"]
 
 GEN_USAGE = (
@@ -125,8 +125,8 @@ def test_integers_past_64_bits_stay_exact(name):
     assert b'"id":123456789012345678901234567890,' in out
 
 
-@pytest.mark.parametrize("name", PARSING)
-def test_a_parsing_policy_sees_an_escaped_key(name):
+@pytest.mark.parametrize("name", EXACT)
+def test_a_policy_that_parses_or_proves_sees_an_escaped_key(name):
     assert b'"cached_tokens":25' in make(name, CTX)(ESCAPED_KEY)
 
 
@@ -148,6 +148,7 @@ def test_verbatim_passes_even_a_wrong_usage():
         ("prefilter", {"token_is_usage", "null", "final"}),
         ("prefilter-find", {"token_is_usage", "null", "final"}),
         ("prefilter-nullaware", {"token_is_usage", "final"}),
+        ("prefilter-tail", {"plain", "token_is_usage", "null", "final"}),
         ("verbatim", set()),
     ],
 )
@@ -199,5 +200,5 @@ def test_all_decoders_agree_on_any_json(body, ascii_only, spaced):
 def test_all_decoders_agree_on_what_is_hardly_json(data, around):
     event = b"data: " + around.replace(b"%b", data).translate(None, b"\r\n") + b"\n\n"
     expected = make("parse", CTX)(event)
-    for name in PARSING:
+    for name in EXACT:
         assert make(name, CTX)(event) == expected, name

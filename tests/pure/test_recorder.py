@@ -110,3 +110,22 @@ def test_a_file_is_put_in_place_whole_or_not_at_all(tmp_path):
     assert json.loads((tmp_path / "client.json").read_text()) == {"a": 1}
     with pytest.raises(OSError, match="No such file"):
         write_json(tmp_path / "no" / "client.json", {})
+
+
+def test_times_of_tokens_are_in_the_results_whether_folded_in_or_pending():
+    recorder = Recorder()
+    recorder.gaps.pending.append(5 * MS)
+    recorder.transits.pending.append(MS)
+    recorder.fold()
+    recorder.gaps.pending.append(7 * MS)
+    found = recorder.to_json()
+
+    assert recorder.gaps.pending == recorder.transits.pending == []
+    assert (found["itl"]["count"], found["itl"]["sum_ns"]) == (2, 12 * MS)
+    assert LogHistogram.from_json(found["transit"]).to_json() == {
+        "count": 1, "sum_ns": MS, "max_ns": MS, "counts": found["transit"]["counts"],
+    }  # fmt: skip
+
+
+def test_without_stamps_there_is_no_transit():
+    assert Recorder().to_json()["transit"] is None

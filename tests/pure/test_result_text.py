@@ -10,7 +10,7 @@ import pytest
 from loadtest.experiment import sentences
 from loadtest.experiment.result import analyze
 from loadtest.experiment.text import WIDTH, render_text
-from tests.synthetic_run import Files, compare_run, equality, load_run, write
+from tests.synthetic_run import Files, compare_run, equality, histogram, load_run, write
 
 
 def difference(estimate: float, low: float, high: float, share: float) -> dict[str, Any]:
@@ -171,6 +171,15 @@ def test_a_load_run_in_doubt_qualifies_its_cost_and_tells_its_rate(tmp_path: Pat
 
     assert "\nnot to be used: The orchestrator relayed 40,000 chunks for 400 requests, " in text
     assert "chunks/s on average, at" in unwrapped(text)
+
+
+def test_transit_is_told_where_gen_stamped_its_events_and_not_a_word_elsewhere(tmp_path: Path) -> None:
+    files = load_run()
+    assert "transit from gen" not in text_of(tmp_path / "plain", files)
+
+    files["client.json"]["transit"] = histogram(3 * [2_000_000])
+    row = next(line for line in text_of(tmp_path, files).splitlines() if line.startswith("transit from gen"))
+    assert row.split()[3:] == ["2.00", "ms"] * 5 + ["3"]
 
 
 def test_the_measured_rate_stands_beside_each_arm(tmp_path: Path) -> None:

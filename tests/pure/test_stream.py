@@ -7,10 +7,11 @@ import json
 import pytest
 
 from sim.core.chunks import ChunkShape, StreamWriter
+from sim.core.histogram import LogHistogram
 from sim.core.settings import GenSettings
 from sim.core.sse import SseDecoder, data_of, is_done
 from sim.core.usage import Usage
-from sim.gen_server.counters import GenCounters
+from sim.gen_server.counters import LATE_AT_ONCE, GenCounters
 from sim.gen_server.stream import BACKLOG_BYTES, TokenStream, WholeReply
 from sim.service.wheel import TimerWheel
 from tests.pure.fake_time import MS, FakeLoop
@@ -22,6 +23,7 @@ class FakeOutlet:
     def __init__(self):
         self.writes = []
         self.apart = []
+        self.sent = 0
         self.unread = 0
         self.gone = False
         self.on_end = None
@@ -29,6 +31,17 @@ class FakeOutlet:
     def write(self, data):
         self.writes.append(data)
         return self.unread
+
+    def clear(self):
+        return not self.unread
+
+    def send(self, chunk):
+        size, _, rest = chunk.partition(b"\r\n")
+        assert int(size, 16) == len(rest) - 2
+        assert rest.endswith(b"\r\n")
+        self.writes.append(rest[:-2])
+        self.sent += 1
+        return not (self.unread or self.gone)
 
     def write_apart(self, data):
         self.apart.append(data)
@@ -288,6 +301,72 @@ def test_intervals_are_kept_as_asked_and_as_delivered():
     assert bench.stream.delivered() == (44 * MS, 4)
     assert bench.counters.lateness.count == 5
     assert bench.counters.lateness.sum_ns == (0 + 1 + 2 + 3 + 4) * MS
+
+
+def test_lateness_counted_many_at_a_time_is_what_it_would_be_one_by_one():
+    late_ns = [0, 1, 127, 128, 129, 255, 256, 1_000_003, 999_999, 65_535, 65_536, 16_777_215, 5_000_000_000, 1, 1]
+    counters, one_by_one = GenCounters(), LogHistogram()
+    for value_ns in late_ns:
+        one_by_one.record_ns(value_ns)
+    counters.late_ns.extend(late_ns[:9])
+    first = counters.lateness.count
+    counters.late_ns.extend(late_ns[9:])
+
+    assert first == 9
+    assert counters.lateness.to_json() == one_by_one.to_json()
+    assert counters.late_ns == []
+
+
+def test_lateness_does_not_pile_up_unread():
+    whole = WholeReply(GenCounters(), 10**6, lambda: None)
+    stream = Bench(total=10**6, tokens_per_chunk=2)
+    plain = Bench(total=10**6)
+    for _ in range(LATE_AT_ONCE + 3):
+        whole.token_due(0, MS)
+        stream.stream.token_due(0, MS)
+        plain.stream.token_due(0, MS)
+
+    assert len(whole._counters.late_ns) == 3
+    assert len(stream.counters.late_ns) == 3
+    assert len(plain.counters.late_ns) == 3
+    assert plain.counters.lateness.count == LATE_AT_ONCE + 3
+
+
+@pytest.mark.parametrize("chunk_bytes", [0, 300])
+@pytest.mark.parametrize("settings", [{}, {"dialect": "openai", "usage": "null", "finish": "own"}], ids=str)
+def test_the_short_way_writes_what_the_long_one_would(settings, chunk_bytes):
+    """A stream whose way is never clear takes the long one for every token."""
+    short, long = (Bench(total=1203, chunk_bytes=chunk_bytes, **settings) for _ in range(2))
+    long.outlet.clear = lambda: False
+    short.tokens(1203)
+    long.tokens(1203)
+
+    assert short.outlet.sent == 1203 - 2  # all but the first and the last
+    assert long.outlet.sent == 0
+    assert short.outlet.writes == long.outlet.writes
+    assert short.counters.to_json() == long.counters.to_json()
+
+
+def test_every_stamp_is_the_time_of_its_write():
+    bench = Bench(total=6, stamp_sent=True, chunk_bytes=300)
+    bench.loop.now_ns = 98 * MS + MS // 2  # the fourth token comes when a time takes one digit more
+    bench.tokens(6, gap_ns=MS // 2)
+
+    bodies = [json.loads(data_of(event)) for event in bench.events if b"sent_ns" in event]
+    assert [body["sent_ns"] for body in bodies] == [98 * MS + k * MS // 2 for k in range(1, 7)]
+    assert bench.texts == [" 0", " 1", " 2", " 3", " 4", " 5"]
+    assert [len(write) for write in bench.outlet.writes[1:-1]] == [300] * 6
+    assert bench.counters.bytes == sum(map(len, bench.events))
+    assert bench.outlet.sent == 4
+
+
+def test_a_draining_stream_leaves_the_short_way():
+    bench = Bench(total=100)
+    bench.tokens(50)
+    bench.stream.drain()
+
+    assert bench.tokens(1) == [False]
+    assert json.loads(data_of(bench.events[-3]))["choices"][0]["finish_reason"] == "length"
 
 
 def test_intervals_of_a_reply_that_is_over_stay_in_the_sum():

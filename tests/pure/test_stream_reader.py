@@ -9,7 +9,7 @@ import pytest
 
 from loadtest.stream_check import judge
 from loadtest.stream_reader import ENDED, FIRST_TOKEN, MORE, StreamReader
-from sim.core.histogram import LogHistogram
+from loadtest.time_log import TimeLog
 from tests.pure.replies import END, HEAD, MS, SHAPES, chunk, events_of, expectation, read, reads_of, shape
 
 TOKENS = 130  # past 9, 99: the number grows twice
@@ -20,7 +20,7 @@ def counts(reader):
         "tokens", "chunks", "events", "role_events", "finish_events", "usage_events", "done_events", "other_events",
         "event_bytes", "finished_at", "usage", "usage_at", "chunk_usages", "fault", "first_token_ns", "last_token_ns",
     )  # fmt: skip
-    return {name: getattr(reader, name) for name in names} | {"gaps": reader.gaps.to_json()}
+    return {name: getattr(reader, name) for name in names} | {"gaps": reader.gaps.histogram.to_json()}
 
 
 def cuts(raw, how):
@@ -56,7 +56,7 @@ def test_every_shape_is_counted_to_the_unit(name, endpoint):
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_short_way_gives_what_the_full_way_gives(name):
     reads = reads_of(events_of(TOKENS, **SHAPES[name]))
-    short, full = read(reads), read(reads, keep=True)  # a reader that keeps events never takes the short way
+    short, full = read(reads), read(reads, keep=True, foresee=False)
 
     assert counts(short) == counts(full)
 
@@ -66,7 +66,7 @@ def test_the_short_way_gives_what_the_full_way_gives(name):
 def test_reads_may_cut_and_merge_anywhere(name, how):
     events = events_of(TOKENS, **SHAPES[name])
     pieces = cuts(b"".join(reads_of(events)), how)
-    short, full = read(pieces), read(pieces, keep=True)
+    short, full = read(pieces), read(pieces, keep=True, foresee=False)
 
     assert counts(short) == counts(full)
     assert (short.tokens, short.events, short.fault) == (TOKENS, len(events), None)
@@ -85,7 +85,7 @@ def test_ways_may_change_at_any_read(seed):
         del reads[:several]
         cut = rng.randrange(len(take)) if rng.random() < 0.2 else 0
         pieces += [part for part in (take[:cut], take[cut:]) if part]
-    short, full = read(pieces), read(pieces, keep=True)
+    short, full = read(pieces), read(pieces, keep=True, foresee=False)
 
     assert counts(short) == counts(full)
     assert short.event_bytes == sum(map(len, events))
@@ -157,23 +157,23 @@ def test_stamps_are_those_of_the_reads():
 
 
 def test_feed_tells_the_first_token_and_the_end_once():
-    reader = StreamReader(LogHistogram())
+    reader = StreamReader(TimeLog())
     news = [reader.feed(data, 1) for data in reads_of(events_of(3))]
 
     assert news == [MORE, MORE, FIRST_TOKEN, MORE, MORE, MORE, MORE, ENDED]
-    assert StreamReader(LogHistogram()).feed(b"".join(reads_of(events_of(3))), 1) == FIRST_TOKEN | ENDED
+    assert StreamReader(TimeLog()).feed(b"".join(reads_of(events_of(3))), 1) == FIRST_TOKEN | ENDED
 
 
 def test_a_gap_is_shared_by_the_tokens_of_the_later_event():
     # Tokens 0-3, 4-7, 8-9, 10 ms apart: nothing for the first event, then 4 x 2.5 ms and 2 x 5 ms.
-    gaps = read(reads_of(events_of(10, tokens_per_chunk=4))).gaps
+    gaps = read(reads_of(events_of(10, tokens_per_chunk=4))).gaps.histogram
 
     assert (gaps.count, gaps.sum_ns, gaps.max_ns) == (6, 20 * MS, 5 * MS)
 
 
 def test_of_several_events_in_one_read_the_first_has_the_gap():
     head, role, first, *rest = reads_of(events_of(5))
-    gaps = read([head + role + first, b"".join(rest)]).gaps
+    gaps = read([head + role + first, b"".join(rest)]).gaps.histogram
 
     assert (gaps.count, gaps.sum_ns, gaps.max_ns) == (4, 10 * MS, 10 * MS)
     assert gaps.counts[0] == 3
@@ -289,7 +289,7 @@ def test_a_connection_that_ends_after_the_end_marker_only_breaks_http():
 
 def test_another_status_is_the_fault_and_its_body_is_kept():
     body = b'{"error":{"message":"busy"}}'
-    reader = StreamReader(LogHistogram())
+    reader = StreamReader(TimeLog())
     news = reader.feed(b"HTTP/1.1 429 Too Many\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body), 1)
 
     assert news == ENDED
@@ -297,7 +297,7 @@ def test_another_status_is_the_fault_and_its_body_is_kept():
 
 
 def test_garbage_ends_the_stream():
-    reader = StreamReader(LogHistogram())
+    reader = StreamReader(TimeLog())
 
     assert reader.feed(b"hello there", 1) == ENDED
     assert reader.fault == "bad_http"
@@ -305,7 +305,7 @@ def test_garbage_ends_the_stream():
 
 def test_an_endless_event_ends_the_stream(monkeypatch):
     monkeypatch.setattr("loadtest.stream_reader.MAX_EVENT_BYTES", 1000)
-    reader = StreamReader(LogHistogram())
+    reader = StreamReader(TimeLog())
     reader.feed(HEAD, 1)
 
     assert reader.feed(chunk(b"data: " + b"x" * 2000), 2) == ENDED
@@ -314,5 +314,5 @@ def test_an_endless_event_ends_the_stream(monkeypatch):
 
 def test_nothing_is_kept_unless_asked():
     assert read(reads_of(events_of(5))).kept is None
-    assert read([*reads_of(events_of(5), end=b""), END], keep=True).kept == events_of(5)
+    assert list(read([*reads_of(events_of(5), end=b""), END], keep=True).kept) == events_of(5)
     assert shape().usage == "final"

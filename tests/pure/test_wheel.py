@@ -20,12 +20,43 @@ def wheel(loop):
 
 def test_an_entry_runs_after_its_due_time_and_within_a_slot_of_it(loop, wheel):
     seen = []
-    for offset_ns in (3 * MS, 5 * MS + 1, 5 * MS + 240_000, 12 * MS):
-        wheel.schedule(1_000 * MS + offset_ns, lambda due_ns, now_ns: seen.append((due_ns, now_ns)))
-    loop.run_until(1_020 * MS)
+    begin_ns = 4_000 * SLOT_NS
+    due_times_ns = [begin_ns + offset_ns for offset_ns in (0, 8 * SLOT_NS + 1, 9 * SLOT_NS - 1, 40 * SLOT_NS + 7)]
+    for at_ns in due_times_ns:
+        wheel.schedule(at_ns, lambda due_ns, now_ns: seen.append((due_ns, now_ns)))
+    loop.run_until(1_100 * MS)
 
-    assert [due_ns for due_ns, _ in seen] == [1_003 * MS, 1_005 * MS + 1, 1_005 * MS + 240_000, 1_012 * MS]
+    assert [due_ns for due_ns, _ in seen] == due_times_ns
     assert all(0 <= now_ns - due_ns <= SLOT_NS for due_ns, now_ns in seen)
+
+
+def test_an_entry_that_says_when_it_is_due_again_runs_again(loop, wheel):
+    seen = []
+
+    def emit(due_ns, _now_ns):
+        seen.append(due_ns)
+        return due_ns + 7 * MS if len(seen) < 3 else None
+
+    wheel.schedule(1_002 * MS, emit)
+    loop.run_until(1_100 * MS)
+
+    assert seen == [1_002 * MS, 1_009 * MS, 1_016 * MS]
+    assert loop.armed == []
+
+
+def test_what_ran_again_can_be_cancelled_at_its_new_time(loop, wheel):
+    seen = []
+
+    def emit(due_ns, _now_ns):
+        seen.append(due_ns)
+        return due_ns + 7 * MS
+
+    wheel.schedule(1_002 * MS, emit)
+    loop.run_until(1_005 * MS)
+
+    assert wheel.cancel(1_009 * MS, emit) is True
+    loop.run_until(1_100 * MS)
+    assert seen == [1_002 * MS]
 
 
 def test_entries_of_one_slot_share_a_wakeup_and_keep_their_order(loop, wheel):
@@ -39,10 +70,10 @@ def test_entries_of_one_slot_share_a_wakeup_and_keep_their_order(loop, wheel):
 
 
 def test_an_earlier_entry_moves_the_timer_forward(loop, wheel):
-    wheel.schedule(1_500 * MS, lambda *_: None)
-    wheel.schedule(1_002 * MS, lambda *_: None)
+    wheel.schedule(6_000 * SLOT_NS, lambda *_: None)
+    wheel.schedule(4_000 * SLOT_NS - 1, lambda *_: None)
 
-    assert loop.armed == [1_002 * MS]
+    assert loop.armed == [4_000 * SLOT_NS]
 
 
 def test_a_timer_is_never_asked_for_less_than_the_loops_grain(loop, wheel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 
@@ -310,6 +311,32 @@ async def test_no_free_slot_is_a_429():
         assert (refused.status, refused.code) == (429, "no_slot")
         assert refused.json["error"]["type"] == "rate_limit_error"
         assert gen.counters["refused"]["no_slot"] == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "script"),
+    [({"stamp_sent": True}, {}), ({}, {"disagg_sim": {"stamp_sent": True}})],
+    ids=["setting", "script"],
+)
+@on_uvloop
+async def test_a_stamp_says_when_its_event_was_written(settings, script):
+    async with gen_server(chunk_bytes=300, **settings) as gen:
+        before_ns = time.monotonic_ns()
+        client = await gen.client()
+        await client.send({**CHAT, "max_tokens": 20, **script})
+        await client.head()
+        stamps, came = [before_ns], 0
+        while chunk := await client.chunk():
+            now_ns = time.monotonic_ns()
+            if b"sent_ns" in chunk:
+                assert len(chunk) == 300
+                stamp_ns = json.loads(data_of(chunk))["sent_ns"]
+                assert b'"model":"m","sent_ns":%d,"obfuscation":"' % stamp_ns in chunk
+                assert stamps[-1] < stamp_ns < now_ns
+                stamps.append(stamp_ns)
+                came += 1
+
+        assert came == 20
 
 
 @on_uvloop

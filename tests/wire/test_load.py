@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import time
 
 import pytest
 
@@ -158,6 +159,25 @@ async def test_both_endpoints_streamed_and_whole(tmp_path, endpoint, stream):
     assert run.client["streams"]["ok"] == 3
     assert run.client["tokens"] == 3 * TOKENS
     assert [line["checked"] for line in run.streams] == ["bytes" if stream else "counted"] * 3
+
+
+async def test_where_gen_stamps_its_events_every_token_has_its_transit_time(tmp_path):
+    async def play(peer, request):
+        await peer.open_stream()
+        for event in reply(stamp_sent=True):
+            await peer.chunk(event.replace(b'"sent_ns":0', b'"sent_ns":%d' % time.monotonic_ns()))
+        await peer.end_stream()
+
+    async with scripted(play) as server:
+        plan = plan_for(server.url, tmp_path, gen={"stamp_sent": True}, streams=3, output_tokens=TOKENS)
+        started_ns = time.monotonic_ns()
+        async with locust(tmp_path, *headless(plan, tmp_path)) as run:
+            assert await run.end() == 0
+    transit = LogHistogram.from_json(run.client["transit"])
+
+    assert [(line["outcome"], line["checked"]) for line in run.streams] == [("ok", "bytes")] * 3
+    assert transit.count == 3 * TOKENS
+    assert 0 < transit.max_ns < time.monotonic_ns() - started_ns
 
 
 async def test_nobody_listening_is_told_and_the_results_are_written(tmp_path):

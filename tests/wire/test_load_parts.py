@@ -154,6 +154,34 @@ def test_a_connection_sends_at_once_what_it_is_given(server):
         assert not sock.getblocking()
 
 
+def test_a_stream_s_socket_sends_at_once_whether_new_or_kept(server):
+    """Nagle's algorithm would hold a request's second piece back until the first is acknowledged, 40 ms later."""
+    pool = Connections(socket.AF_INET, server.getsockname())
+    streams = Pump(pool, lambda _: None, lambda _: None)
+    pool.release(connected(pool), keep=True)
+    kept, new = (streams.send(read([]), b"x", 0, REQUEST) for _ in range(2))
+
+    assert kept._socket is not new._socket
+    for one in (kept, new):
+        assert one._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+    streams.close()
+
+
+def test_an_error_behind_what_came_last_is_told_after_it(server):
+    """The system tells a reset once: on the read for more, it must not be lost, nor what came before it."""
+    streams = Pump(Connections(socket.AF_INET, server.getsockname()), lambda _: None, lambda _: None)
+    one = streams.send(read([HEAD]), b"x", 0, REQUEST)
+    callbacks = []
+    streams.loop = SimpleNamespace(run_callback=lambda *call: callbacks.append(call))
+    one._fd = -1  # every read of it fails
+    one._take(b"5\r\n: hi\n\r\n".ljust(one.reader.read_size, b"x"))
+    assert one.reader.heard_ns > 0
+    for function, *arguments in callbacks:
+        function(*arguments)
+
+    assert (len(callbacks), one.reader.fault) == (1, "bad_http")
+
+
 def test_a_kept_connection_is_used_again_until_it_has_been_idle_for_too_long(clock, server):
     pool = Connections(socket.AF_INET, server.getsockname())
     first = connected(pool)

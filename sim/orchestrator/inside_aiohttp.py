@@ -1,10 +1,16 @@
-"""Gen's connection taken out of aiohttp's hands while a stream runs, and given back.
+"""The two things that need more of aiohttp's client than its public interface gives: all of that is here.
 
-aiohttp connects, pools, sends the request and reads the answer's head; from then on its client costs a parser, a
-buffer, a future and a task switch a token.  So here, and only here, things of aiohttp's are used that are not its
-public interface: a response handler that keeps the bytes it was given, a connector that makes such handlers, and
-a handler's state when its connection is given back.  Whether they still are what they were is checked by
-`tests/wire/test_takeover.py`, item by item; pyproject.toml says which releases were tried.
+`take_over` takes gen's connection out of aiohttp's hands while a stream runs, and gives it back.  aiohttp connects,
+pools and reads the answer's head; from then on its client would cost a parser, a buffer, a future and a task
+switch a token.  Used: a response handler that keeps the bytes it was given, a connector that makes such handlers
+(``_factory``), and the handler's parser when its connection is given back.
+
+`LeanPost` sends a request without aiohttp's building of it, which costs more than the exchange: the same URL,
+headers, cookies and timers anew for each, and on Python 3.11 a task for the body.  Used: `BaseConnector.connect`,
+`Connection.protocol`, its `set_response_params`, and the constructor and `start` of `ClientResponse`.
+
+Whether they still are what they were is checked by tests/wire/test_inside_aiohttp.py, item by item; pyproject.toml
+says which releases were tried.
 """
 
 from __future__ import annotations
@@ -16,11 +22,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.helpers import TimerNoop
+from yarl import URL
 
 from sim.core.http_body import HttpBody
 
-__all__ = ["TakenOver", "TakeoverHandler", "take_over", "tcp_connector", "unix_connector"]
+__all__ = ["LeanPost", "TakenOver", "TakeoverHandler", "take_over", "tcp_connector", "unix_connector"]
 
 C = TypeVar("C", bound=aiohttp.BaseConnector)
 
@@ -132,6 +141,67 @@ def _taking_over(connector: C) -> C:
 
 def _body(headers: Mapping[str, str]) -> HttpBody:
     if headers.get("Transfer-Encoding", "").lower().endswith("chunked"):
-        return HttpBody.chunked(lone_lf=True)
+        return HttpBody.chunked()
     length = headers.get("Content-Length")
     return HttpBody.until_close() if length is None else HttpBody.of_length(int(length))
+
+
+class LeanPost:
+    """One URL to post JSON to, over the connections of ``session``."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: URL, headers: dict[str, str]) -> None:
+        assert session.connector is not None
+        self._session = session
+        self._connector = session.connector
+        self._url = url
+        self._loop = asyncio.get_running_loop()
+        # Tells the connector where to connect to; it is never sent.
+        self._request = aiohttp.ClientRequest("POST", url, headers=headers, loop=self._loop, session=session)
+        lines = [f"{name}: {value}" for name, value in self._request.headers.items() if name != "Content-Length"]
+        self._head = "\r\n".join((f"POST {url.raw_path_qs} HTTP/1.1", *lines, "Content-Length: ")).encode()
+        self._info = self._request.request_info
+        self._timer = TimerNoop()
+
+    async def send(self, body: bytes) -> aiohttp.ClientResponse:
+        """The answer, once its head is here.  Raises what `ClientSession.post` does."""
+        connection = await self._connector.connect(self._request, [], self._session.timeout)
+        try:
+            protocol = connection.protocol
+            assert protocol is not None
+            protocol.set_response_params(timer=self._timer, read_until_eof=True)
+            _write(protocol.transport, b"%b%d\r\n\r\n%b" % (self._head, len(body), body))
+            response = aiohttp.ClientResponse(
+                "POST",
+                self._url,
+                writer=None,
+                continue100=None,
+                timer=self._timer,
+                request_info=self._info,
+                traces=[],
+                loop=self._loop,
+                session=self._session,
+                stream_writer=_SENT,
+            )
+            try:
+                return await response.start(connection)
+            except BaseException:
+                response.close()
+                raise
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _write(transport: asyncio.Transport | None, data: bytes) -> None:
+    if transport is None or transport.is_closing():  # uvloop would raise a RuntimeError
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+    transport.write(data)
+
+
+class _Sent:
+    """Stands for the writer of a body that has been sent."""
+
+    output_size = 0
+
+
+_SENT: AbstractStreamWriter = _Sent()  # type: ignore[assignment]

@@ -1,0 +1,98 @@
+"""Both relay engines give the same bytes, the same end and the same counts, whatever gen sends and reads cut."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+
+import pytest
+
+from tests.wire.engine_pair import Case, relayed
+from tests.wire.scripted import DONE, GEN_USAGE, ROLE, token, usage_event
+
+POLICIES = ("parse", "prefilter", "prefilter-find", "prefilter-nullaware", "verbatim")
+CASES = int(os.environ.get("DISAGG_SIM_ENGINE_CASES", "10000"))
+PER_TEST = 500
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+
+
+def events(rng: random.Random) -> list[bytes]:
+    """A stream as gen servers send them, with oddities: comments, other line endings, odd tokens, wrong ends."""
+    made = [ROLE] if rng.random() < 0.7 else []
+    for n in range(rng.randrange(0, 14)):
+        tail = rng.choice(["", "", "", ',"usage":null', ',"usage":' + json.dumps(GEN_USAGE)])
+        text = rng.choice([f" {n}", " word", "usage", '"usage": {', "é🙂", "x" * rng.choice([60, 300, 1500]), "[DONE]"])
+        made.append(token(text, tail))
+    if rng.random() < 0.15:
+        made.insert(
+            rng.randrange(len(made) + 1), rng.choice([b": ping\n\n", b"\n\n", b"id: 3\nevent: chunk\n" + token("y")])
+        )
+    if rng.random() < 0.05:
+        made.insert(rng.randrange(len(made) + 1), b"data: " + b"z" * 3000 + b"\n\n")
+    if rng.random() < 0.6:
+        made.append(usage_event(GEN_USAGE))
+    if rng.random() < 0.9:
+        made.append(DONE)
+    ending = rng.choice([b"\n"] * 6 + [b"\r\n", b"\r"])
+    made = [event.replace(b"\n", ending) for event in made]
+    if rng.random() < 0.1:
+        made.append(rng.choice([b"\n", b"\r\n", b"data: more\n\n", b": x", b"data: half"]))
+    return made
+
+
+def framed(rng: random.Random, made: list[bytes]) -> tuple[bytes, bytes]:
+    """(head, framed body): an event a chunk mostly, else other cuts; sizes in every spelling; other framings."""
+    body = b"".join(made)
+    kind = rng.random()
+    if kind < 0.06:
+        return HEAD + b"Connection: close\r\n\r\n", body
+    if kind < 0.12:
+        return HEAD + b"Content-Length: %d\r\n\r\n" % (len(body) + rng.choice([0, 0, 5])), body
+    if rng.random() < 0.75:
+        pieces = [event for event in made if event]
+    else:
+        places = sorted(rng.sample(range(1, len(body)), min(rng.randrange(8), len(body) - 1))) if len(body) > 1 else []
+        pieces = [body[a:b] for a, b in zip([0, *places], [*places, len(body)], strict=True) if a < b]
+    spell = rng.choice([b"%x", b"%x", b"%x", b"%X", b"%04x", b"%x;a=b", b"%x "])
+    chunks = [spell % len(piece) + b"\r\n" + piece + b"\r\n" for piece in pieces]
+    end = rng.choice([b"0\r\n\r\n"] * 6 + [b"0\r\nTrailer: x\r\n\r\n", b"0\r\n\r\nHTTP/1.1 200 OK\r\n", b"", b"zz\r\n"])
+    if chunks and rng.random() < 0.04:
+        chunks[rng.randrange(len(chunks))] += b"oops"
+    return HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"".join([*chunks, end])
+
+
+def cut(rng: random.Random, body: bytes) -> list[bytes]:
+    how = rng.random()
+    if how < 0.1:
+        return [body[at : at + 1] for at in range(len(body))] if len(body) < 600 else [body]
+    if how < 0.3:
+        return [body]
+    places = {at + 1 for at in range(len(body)) if body[at : at + 1] == b"\n" and body[at - 3 : at + 1] == b"\n\n\r\n"}
+    if how > 0.6:
+        places |= {rng.randrange(1, len(body)) for _ in range(rng.randrange(6))} if len(body) > 1 else set()
+        places -= set(rng.sample(sorted(places), len(places) // 3))
+    ordered = sorted(places - {len(body)})
+    return [body[a:b] for a, b in zip([0, *ordered], [*ordered, len(body)], strict=True) if a < b]
+
+
+def case(seed: int) -> Case:
+    rng = random.Random(seed)
+    head, body = framed(rng, events(rng))
+    reads = cut(rng, body)
+    if reads and rng.random() < 0.2:
+        head += reads.pop(0)
+    switches = [(rng.randrange(len(reads)), rng.choice(POLICIES)) for _ in range(rng.choice([0, 0, 1, 3])) if reads]
+    return Case(head, tuple(reads), rng.choice(POLICIES), tuple(switches))
+
+
+@pytest.mark.parametrize("start", range(0, CASES, PER_TEST))
+def test_random_streams_come_out_the_same_under_both_engines(start):
+    async def compare() -> None:
+        for seed in range(start, min(start + PER_TEST, CASES)):
+            made = case(seed)
+            spliced, streamed = [await relayed(made, engine, POLICIES) for engine in ("splice", "stream")]
+            assert spliced == streamed, f"seed {seed}: {made}"
+
+    asyncio.run(compare())
