@@ -63,7 +63,7 @@ RULES = (
     Rule("recv", "stream.c", ("uv__read", "uv__stream_io", "uv_read_*")),
     Rule("recv", "loop.c", ("*uv_stream_on_read*", "*uv_stream_buffered_*", "*pause_reading", "*resume_reading")),
     Rule("recv", "loop.c", ("*is_reading",)),
-    Rule("recv", "sim/orchestrator/takeover.py"),
+    Rule("recv", "sim/orchestrator/inside_aiohttp.py", ("TakenOver.*", "TakeoverHandler.*")),
     Rule("recv", "aiohttp/client_proto.py"),
     Rule("recv", "aiohttp/base_protocol.py", ("*pause_*reading", "*resume_*reading")),
     Rule("recv", "aiohttp/streams.py"),
