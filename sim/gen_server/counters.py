@@ -26,7 +26,7 @@ __all__ = ["LATE_AT_ONCE", "GenCollector", "GenCounters", "LiveReply", "Lives"]
 
 OUTCOMES = ("complete", "drained", "client_gone", "stopped", "failed")
 LATE_AT_ONCE = 4096
-"""Due tokens whose lateness is counted in one go: about half a millisecond's work."""
+"""Due tokens whose lateness is counted in one go."""
 
 _UPPER_HALF = 1 if sys.byteorder == "little" else 0
 REFUSALS = ("bad_request", "no_slot", "client_gone", "failed")
@@ -92,7 +92,7 @@ class GenCounters:
         return self._lateness
 
     def count_late(self) -> None:
-        """Move ``late_ns`` into the histogram, many at a time: counting one by one costs more than all else of a token.
+        """Move ``late_ns`` into the histogram, many at a time, which is cheaper than one by one.
 
         The upper half of a 32-bit float is its exponent and seven bits below the first: all that the histogram
         looks at, so equal halves are one bucket.

@@ -186,6 +186,8 @@ class SpliceEngine(asyncio.Protocol):
                 self._body.feed(data)  # into its surplus
             return
         self._heard = True
+        if self._at_frame and self._take_frames(data):
+            return
         begins_chunk, broken = self._body.between_chunks, False
         try:
             body = self._body.feed(data)
@@ -204,6 +206,32 @@ class SpliceEngine(asyncio.Protocol):
         if self._path.done:
             self._wake()
 
+    def _take_frames(self, data: bytes) -> bool:
+        """Relay a read of several chunks of known size, each one event of one line; False if it is none."""
+        pieces = data.split(b"\n\n\r\n")
+        if pieces.pop() or len(pieces) < 2:
+            return False
+        events, frames = [], self._frames
+        for piece in pieces:
+            size, _, line = piece.partition(b"\r\n")
+            if frames.get(len(piece) + 4) != (size + b"\r\n", len(line)) or _LF in line or _CR in line:
+                return False
+            events.append(line + b"\n\n")
+        counts = self._pairs[self._arms.active][1]
+        changed = counts.changed
+        try:
+            payload = self._path.take_events(events)
+        except StreamEndedError as error:
+            self._error = error
+            self._stop()
+            return True
+        if counts.changed == changed:
+            self._counters.cut_bytes_out += len(payload)
+            self._write_out(data)
+        elif payload:
+            self._send(payload)
+        return True
+
     def _relay(self, body: bytes) -> None:
         try:
             payload = body if self._path.pass_whole(body) else self._path.take(body)
@@ -215,9 +243,12 @@ class SpliceEngine(asyncio.Protocol):
 
     def _send(self, payload: bytes) -> None:
         self._counters.cut_bytes_out += len(payload)
+        self._write_out(b"%x\r\n%b\r\n" % (len(payload), payload) if self._framed else payload)
+
+    def _write_out(self, data: bytes) -> None:
         try:
-            self._write(b"%x\r\n%b\r\n" % (len(payload), payload) if self._framed else payload)
-        except RuntimeError:
+            self._write(data)
+        except RuntimeError:  # uvloop, of a closed transport
             self._client_gone()
 
     def _send_changed(self, event: bytes, out: bytes) -> None:

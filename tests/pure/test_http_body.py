@@ -1,4 +1,4 @@
-"""The framing of an HTTP body, and what is told of its faults; that cuts change nothing is tested with whole responses."""
+"""The framing of an HTTP body and what is told of its faults; that cuts change nothing is tested on whole responses."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 
 from sim.core.settings import CtxSettings
 from sim.ctx_server.prefill import Prefill, PrefillQueue, QueueFullError
-from sim.service.wheel import TimerWheel
+from sim.service.wheel import SLOT_NS, TimerWheel
 from tests.pure.fake_time import MS, FakeLoop
 
 
@@ -73,7 +73,8 @@ def test_a_queued_prefill_starts_when_its_predecessor_was_due():
     assert [prefill.due_ns for prefill in waiting] == [20 * MS, 30 * MS, 40 * MS]
     assert bench.queue.asked_ns == 40 * MS
     assert bench.queue.lateness.max_ns == 7 * MS
-    assert bench.queue.delivered_ns == 47 * MS
+    # A wake-up comes at the end of a slot of the wheel: each of the three after the first may add as much.
+    assert 0 <= bench.queue.delivered_ns - 47 * MS <= 3 * SLOT_NS
     assert (bench.queue.waited.count, bench.queue.waited.sum_ns) == (4, (0 + 10 + 20 + 30) * MS)
 
 
