@@ -36,11 +36,12 @@ from loadtest.experiment.processes import ChildFailedError
 from loadtest.experiment.profile_sampler import find_sampler
 from loadtest.experiment.rounds import arms_with_control
 from loadtest.experiment.rundir import RunDirectory, RunDirectoryError
+from loadtest.experiment.scenario_pages import scenario_list, scenario_page
 from loadtest.experiment.steps import progress
 from loadtest.experiment.topology import pinning_of, usable_cpus
 from loadtest.experiment.warmup import asked_chunks_per_s
-from loadtest.scenario import load_scenario, scenario_names
-from sim.core.settings import SettingError, describe
+from loadtest.scenario import load_scenario
+from sim.core.settings import SettingError
 
 __all__ = ["main"]
 
@@ -138,20 +139,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _profile(options: argparse.Namespace) -> int:
     command = find_sampler()
-    scenario = scenario_from(options)
-    if options.no_pin:
-        raise SettingError("--no-pin: the sampler must share one CPU with the orchestrator, or its samples are skewed")
-    options.warmup = max(options.warmup, settled_after_s(scenario))
-    lasts_s = options.warmup + profile.lasts_s(options.duration)
-    check_streams_outlive(scenario, lasts_s)
-    scenario = lasting(scenario, lasts_s + MARGIN_S)
-    sampler = {
-        "version": profile.sampler_version(command),
-        "hz": options.hz,
-        "duration_s": profile.SETTLE_S + options.duration,
-        "native": options.native,
-    }
-    plan = {"policy": options.policy, "sampler": sampler, "asked_chunks_per_s": asked_chunks_per_s(scenario)}
+    scenario, plan = profile.planned(options, command)
     run, topology = prepare(options, scenario, plan)
     asyncio.run(profile.measure(options, scenario, run, topology, command))
     return conclude_profile(run.path, options.json)
@@ -193,17 +181,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _scenarios(options: argparse.Namespace) -> int:
-    if options.name is None:
-        for name in scenario_names():
-            print(f"{name:14} {load_scenario(name, []).description}")
-        return EXIT_DONE
-    scenario = load_scenario(options.name, [])
-    print(f"# {scenario.name}: {scenario.description}")
-    for table, settings in scenario.tables().items():
-        print(f"\n[{table}]")
-        for row in describe(type(settings)):
-            value = json.dumps(getattr(settings, row.name))
-            print(f"{row.name + ' = ' + value:32} # {row.description} [{row.allowed}]")
+    print("\n".join(scenario_list() if options.name is None else scenario_page(options.name)))
     return EXIT_DONE
 
 

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from loadtest.experiment.overrides import check_streams_outlive, lasting, scenario_from, settled_after_s
 from loadtest.experiment.processes import ChildFailedError, ChildProcess
 from loadtest.experiment.profile_flame import draw_flame
 from loadtest.experiment.profile_result import ARMS, fold_profile, read_stacks
@@ -22,22 +23,46 @@ from loadtest.experiment.profile_stacks import awake
 from loadtest.experiment.rundir import RunDirectory, write_whole
 from loadtest.experiment.steps import finish_load, keep_servers_records, progress, recorded, start_topology
 from loadtest.experiment.topology import Topology
-from loadtest.experiment.warmup import start_held_load
+from loadtest.experiment.warmup import asked_chunks_per_s, start_held_load
 from loadtest.experiment.watch import Watch
 from loadtest.scenario import Scenario
+from sim.core.settings import SettingError
 
-__all__ = ["SETTLE_S", "lasts_s", "measure", "sampler_version", "write_profile"]
+__all__ = ["lasts_s", "measure", "planned", "sampler_version", "write_profile"]
 
 LEAD_S = 1.0
 SETTLE_S = 2.0
 """Of each block; the sampler needs as long to read the symbols of every library."""
 UNSAMPLED_S = 5.0
 SAMPLER_GRACE_S = 20.0
+MARGIN_S = 10.0  # of load after the last block
 
 
 def lasts_s(duration_s: float) -> float:
     """How long a profile of ``duration_s`` needs the load, s."""
     return LEAD_S + 2 * SETTLE_S + UNSAMPLED_S + duration_s + SAMPLER_GRACE_S
+
+
+def planned(options: argparse.Namespace, command: str) -> tuple[Scenario, dict[str, Any]]:
+    """The scenario of a profile and what its manifest holds beside it.  SettingError for options that cannot be."""
+    scenario = scenario_from(options)
+    if options.no_pin:
+        raise SettingError("--no-pin: the sampler must share one CPU with the orchestrator, or its samples are skewed")
+    options.warmup = max(options.warmup, settled_after_s(scenario))
+    needed_s = options.warmup + lasts_s(options.duration)
+    check_streams_outlive(scenario, needed_s)
+    scenario = lasting(scenario, needed_s + MARGIN_S)
+    sampler = {
+        "version": sampler_version(command),
+        "hz": options.hz,
+        "duration_s": SETTLE_S + options.duration,
+        "native": options.native,
+    }
+    return scenario, {
+        "policy": options.policy,
+        "sampler": sampler,
+        "asked_chunks_per_s": asked_chunks_per_s(scenario),
+    }
 
 
 def sampler_version(command: str) -> str:

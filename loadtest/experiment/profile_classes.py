@@ -18,7 +18,7 @@ __all__ = ["CLASSES", "RULES", "Rule", "class_of_frame", "classify"]
 
 CLASSES = {
     "recv": "read from gen's socket, up to whoever looks for the chunk",
-    "framing": "find where HTTP chunks and events end",
+    "framing": "find where HTTP chunks and events begin and end",
     "policy": "the policy, and what it costs to call it",
     "send": "to the client's transport and its socket",
     "loop": "event loop: timers, waking tasks, their await chain, its own health",
@@ -51,19 +51,25 @@ RULES = (
     Rule("policy", "sim/orchestrator/policies.py"),
     Rule("policy", "sim/orchestrator/arms.py"),
     Rule("policy", "sim/core/usage.py"),
-    # Framing: events by us, HTTP chunks by aiohttp's parser (engine stream).
+    # Framing: events by us; HTTP chunks by aiohttp's parser (engine stream) or by us (splice).
     Rule("framing", "sim/core/sse.py", ("SseDecoder.*",)),  # its functions are a policy's, too
     Rule("framing", "_http_parser.c"),
     Rule("framing", "llhttp.c"),
+    Rule("framing", "sim/core/http_body.py"),
+    Rule("framing", "sim/orchestrator/event_path.py", ("*.take", "*.pass_whole", "*.at_event")),
+    Rule("send", "sim/orchestrator/engine_splice.py", ("*._send*",)),
+    Rule("framing", "sim/orchestrator/engine_splice.py", ("*.data_received", "*._take", "*._learn")),
     # From the loop's read to the reader: uvloop's C code, aiohttp's protocol and its queue of bytes.
     Rule("recv", "stream.c", ("uv__read", "uv__stream_io", "uv_read_*")),
     Rule("recv", "loop.c", ("*uv_stream_on_read*", "*uv_stream_buffered_*", "*pause_reading", "*resume_reading")),
     Rule("recv", "loop.c", ("*is_reading",)),
+    Rule("recv", "sim/orchestrator/inside_aiohttp.py", ("TakenOver.*", "TakeoverHandler.*")),
     Rule("recv", "aiohttp/client_proto.py"),
     Rule("recv", "aiohttp/base_protocol.py", ("*pause_*reading", "*resume_*reading")),
     Rule("recv", "aiohttp/streams.py"),
     Rule("recv", "aiohttp/helpers.py", ("set_result",)),
     # From the write to the socket.
+    Rule("send", "sim/orchestrator/client_side.py"),
     Rule("send", "aiohttp/http_writer.py"),
     Rule("send", "aiohttp/web_response.py", ("StreamResponse.write",)),
     Rule("send", "aiohttp/base_protocol.py", ("*._drain_helper",)),
@@ -90,7 +96,7 @@ RULES = (
     Rule("loop", "sim/service/http_json.py", ("error_middleware",)),
     Rule("loop", "sim/service/openai_app.py", ("data_app.*",)),
     Rule("loop", "sim/orchestrator/app.py", ("Orchestrator.complete",)),
-    Rule("loop", "sim/orchestrator/relay.py", ("StreamRelay.run", "StreamRelay._deliver", "StreamRelay._pump")),
+    Rule("loop", "sim/orchestrator/relay.py", ("StreamRelay.run", "StreamRelay._deliver", "StreamRelay._relay")),
     # Python code of ours and aiohttp's that no row above names; what is in sim/core belongs to its caller.
     Rule("rest", "sim/orchestrator/*"),
     Rule("rest", "sim/service/*"),
