@@ -115,16 +115,16 @@ class Arms:
 
 
 class StreamPolicies:
-    """One stream's callable of every policy, each with its counters; `apply` gives events to the active one.
+    """One stream's callable of every policy; `apply` gives events to the active one.
 
-    A relay that gives the active one, ``pairs[arms.active]``, an event by itself counts what became of it.
+    A relay that gives the active one, ``callables[arms.active]``, an event by itself counts what became of it.
     """
 
-    __slots__ = ("arms", "done", "pairs")
+    __slots__ = ("arms", "callables", "done")
 
     def __init__(self, arms: Arms, callables: Sequence[Policy]) -> None:
         self.arms = arms
-        self.pairs = tuple(zip(callables, arms.counters, strict=True))
+        self.callables = tuple(callables)
         self.done = False
         """Has the stream's end marker been seen?"""
 
@@ -132,7 +132,7 @@ class StreamPolicies:
         """The bytes to send for ``events`` (one read's), in one piece.  PolicyFailedError."""
         arms = self.arms
         index = arms.active
-        policy, counters = self.pairs[index]
+        policy, counters = self.callables[index], arms.counters[index]
         counters.cut += len(events)
         sent: list[bytes] = []
         try:

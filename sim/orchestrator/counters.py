@@ -57,12 +57,12 @@ FAILURES = (
 class PolicyCounters:
     """What one policy was given and did, over all streams; a failed event is neither changed nor unchanged."""
 
-    __slots__ = ("changed", "cut", "failed", "parsed", "passed", "passed_line_bytes")
+    __slots__ = ("changed", "cut", "failed", "parsed", "passed", "passed_bytes")
 
     def __init__(self) -> None:
         self.cut = 0
         self.passed = 0
-        self.passed_line_bytes = 0
+        self.passed_bytes = 0
         self.changed = 0
         self.failed = 0
         self.parsed = 0
@@ -130,8 +130,8 @@ class Counters:
 
     @property
     def passed_bytes(self) -> int:
-        """Bytes of those events, each a line and its two line endings."""
-        return sum(policy.passed_line_bytes + 2 * policy.passed for policy in self.policies)
+        """Bytes of those events."""
+        return sum(policy.passed_bytes for policy in self.policies)
 
     @property
     def reads(self) -> int:

@@ -2,8 +2,8 @@
 
 Theory of operation.  No coroutine runs per token.  In nearly every read the data is one HTTP chunk that holds one
 event of one line, and the policy leaves it alone; then the very bytes that were read are written.  `data_received`
-recognises such a read by its length (`frames`: how this server spells the size line of a read of so many bytes) and
-by there being no line ending inside.  Every other read (several events, half of one, trailers, a changed event,
+recognises such a read by its length (`frames`: what this server's reads of so many bytes begin and end with) and by
+there being no line ending inside.  Every other read (several events, half of one, trailers, a changed event,
 another framing) goes the full way, `HttpBody` and `EventPath`, with the same result.
 
 The coroutine that answers the request sleeps meanwhile and is woken when the stream is over.  A client that does
@@ -23,11 +23,9 @@ from sim.orchestrator.counters import Counters
 from sim.orchestrator.event_path import ClientGoneError, EventPath, StreamEndedError
 from sim.orchestrator.frames import Frames
 from sim.orchestrator.inside_aiohttp import TakenOver
-from sim.orchestrator.tally import LONGEST_HELD
 
 __all__ = ["SpliceEngine"]
 
-_LONGEST_HELD_LINE = LONGEST_HELD - len(b"\n\n")
 _LF, _CR = b"\n\r"
 _AFTER_DONE_BYTES = 16
 
@@ -38,8 +36,8 @@ class SpliceEngine(asyncio.Protocol):
     closed = None  # `connection_lost` tells
 
     __slots__ = (
-        "_after_done", "_arms", "_at_frame", "_body", "_client", "_counters", "_error", "_framed", "_frames", "_gone",
-        "_heard", "_hold", "_known", "_news", "_pairs", "_path", "_taken", "_write", "over",
+        "_after_done", "_arms", "_at_frame", "_body", "_callables", "_client", "_client_side", "_counters", "_error",
+        "_framed", "_frames", "_gone", "_heard", "_known", "_news", "_passed", "_path", "_taken", "over",
     )  # fmt: skip
 
     def __init__(
@@ -56,19 +54,18 @@ class SpliceEngine(asyncio.Protocol):
             raise ClientGoneError
         self.over = False  # no more is to come from gen's connection, or none of it is wanted
         self._at_frame = False  # whether the next byte begins a chunk and an event, so that a read may simply pass
-        self._heard = False
+        self._heard = self._passed = False
         self._frames = frames
         self._known = frames.by_size
-        self._write = client.write
+        self._client = client
         # HTTP/1.0 has no chunks: there the end of the connection ends the body.
         self._framed = response.headers.get("Transfer-Encoding") == "chunked"
         self._taken = taken
         self._body = taken.body
-        self._client = ClientSide(client, taken.transport)
+        self._client_side = ClientSide(client, taken.transport)
         self._path = path
         self._arms = path.policies.arms
-        self._pairs = path.policies.pairs
-        self._hold = path.tally.latest.append
+        self._callables = path.policies.callables
         self._counters = counters
         self._gone = False
         self._error: StreamEndedError | None = None
@@ -80,7 +77,7 @@ class SpliceEngine(asyncio.Protocol):
     async def relay(self) -> None:
         """Relay until gen's end marker or the end of its body.  StreamEndedError, ClientGoneError, ConnectionError."""
         self._taken.connect(self)
-        self._client.connect()
+        self._client_side.connect()
         if self._taken.early:
             self.data_received(self._taken.early)
         while not self.over and not self._path.done:
@@ -104,18 +101,25 @@ class SpliceEngine(asyncio.Protocol):
             await self._wait()
         # What comes behind an answer that is complete belongs to nothing: such a connection is not used again.
         if self._body.complete and not self._body.surplus and not self._taken.transport.is_closing():
-            self._client.close()
+            self._client_side.close()
             self._taken.give_back()
 
     def close(self) -> None:
         """Relay no more."""
         self._stop()
-        self._client.close()
+        self._client_side.close()
 
     def heard(self) -> bool:
         """Whether anything has been received since this was last asked."""
+        self.settle()
         heard, self._heard = self._heard, False
         return heard
+
+    def settle(self) -> None:
+        """Tell the tally of chunks that have passed."""
+        if self._passed:
+            self._passed, self._heard = False, True
+            self._path.tally.followed_by_chunk()
 
     async def _wait(self) -> None:
         self._news = asyncio.get_running_loop().create_future()
@@ -127,32 +131,35 @@ class SpliceEngine(asyncio.Protocol):
         """Gen's connection has been read."""
         # Written for few instructions: CPython takes a known prefix or suffix off a bytes object for half of what
         # a call of its `find` or `startswith` costs, and a byte is sought cheapest as an integer.
+        # Nor is anything of the stream's touched that need not be: thousands of streams do not fit into a CPU's cache.
         try:
-            size_line, line_bytes = self._known[len(data)]
+            size_line, tail, front_bytes, event_bytes = self._known[len(data)]
         except KeyError:
             self._take(data)
             return
         event = data.removesuffix(b"\r\n").removeprefix(size_line)
-        line = event.removesuffix(b"\n\n")
-        if len(line) != line_bytes or _LF in line or _CR in line or not self._at_frame:
+        front = event.removesuffix(tail)
+        if len(front) != front_bytes or _LF in front or _CR in front or not self._at_frame:
             self._take(data)
             return
-        policy, counts = self._pairs[self._arms.active]
+        arms = self._arms
+        active = arms.active
         try:
+            policy = self._callables[active]
             out = policy(event)
             changed = out is not event and differs(out, event)
         except (Exception, SystemExit) as error:  # noqa: BLE001  a user's code may raise anything
             self._policy_failed(error, event)
             return
-        self._heard = True
-        self._hold(event if line_bytes <= _LONGEST_HELD_LINE else None)
+        self._passed = True
         if changed:
             self._send_changed(event, out)
             return
+        counts = arms.counters[active]
         counts.passed += 1
-        counts.passed_line_bytes += line_bytes
+        counts.passed_bytes += event_bytes
         try:
-            self._write(data)
+            self._client.write(data)
         except RuntimeError:  # uvloop, of a closed transport
             self._client_gone()
 
@@ -181,6 +188,7 @@ class SpliceEngine(asyncio.Protocol):
             if self._body.complete:
                 self._body.feed(data)  # into its surplus
             return
+        self.settle()
         self._heard = True
         if self._at_frame and self._take_frames(data):
             return
@@ -198,7 +206,7 @@ class SpliceEngine(asyncio.Protocol):
             return
         self._at_frame = self._framed and not self.over and self._body.between_chunks and self._path.at_event
         if self._at_frame and begins_chunk:
-            self._frames.learn(data, len(body))
+            self._frames.learn(data, body)
         if self._path.done:
             self._wake()
 
@@ -207,7 +215,7 @@ class SpliceEngine(asyncio.Protocol):
         events = self._frames.cut(data)
         if events is None:
             return False
-        counts = self._pairs[self._arms.active][1]
+        counts = self._arms.counters[self._arms.active]
         changed = counts.changed
         try:
             payload = self._path.take_events(events)
@@ -237,7 +245,7 @@ class SpliceEngine(asyncio.Protocol):
 
     def _write_out(self, data: bytes) -> None:
         try:
-            self._write(data)
+            self._client.write(data)
         except RuntimeError:  # uvloop, of a closed transport
             self._client_gone()
 
@@ -247,7 +255,7 @@ class SpliceEngine(asyncio.Protocol):
         counters.cut_reads += 1
         counters.cut_events += 1
         counters.cut_bytes_in += len(event)
-        counts = self._pairs[self._arms.active][1]
+        counts = self._arms.counters[self._arms.active]
         counts.cut += 1
         counts.changed += 1
         if out:
@@ -257,7 +265,7 @@ class SpliceEngine(asyncio.Protocol):
         counters = self._counters
         counters.cut_reads += 1
         counters.cut_bytes_in += len(event)
-        self._pairs[self._arms.active][1].cut += 1
+        self._arms.counters[self._arms.active].cut += 1
         self._error = StreamEndedError("policy_error", str(self._path.policies.failure(error, 1)))
         self._stop()
 

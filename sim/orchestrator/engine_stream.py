@@ -43,6 +43,9 @@ class StreamEngine:
         """Whether the body's reader has been told of its end."""
         return self._content.is_eof() or self._content.exception() is not None
 
+    def settle(self) -> None:
+        """Every event has been told to the tally."""
+
     async def relay(self) -> None:
         """Relay until gen's end marker or the end of its body.  StreamEndedError, ClientGoneError."""
         path, take, write, counters = self._path, self._path.take, self._write, self._counters

@@ -86,7 +86,7 @@ class EventPath:
         counters.cut_bytes_in += len(data)
         counters.cut_events += count - len(last)
         self.tally.add(last)
-        self.policies.pairs[self._verbatim][1].cut += count
+        self.policies.arms.counters[self._verbatim].cut += count
         self.policies.done = is_done(last[-1])
         return True
 

@@ -13,7 +13,7 @@ import msgspec
 
 from sim.core.sse import data_of, is_done
 
-__all__ = ["CLOSING_EVENTS", "kind_of"]
+__all__ = ["CLOSING_EVENTS", "kind_of", "tail_of_chunk"]
 
 CLOSING_EVENTS = 3
 """At most a finish_reason of its own, a usage and the end marker follow a stream's last token."""
@@ -38,6 +38,31 @@ def kind_of(event: bytes) -> str:
     if not choices:
         return "usage" if isinstance(body.get("usage"), Mapping) else "chunk"
     return _kind_of_choice(choices[0])
+
+
+def tail_of_chunk(event: bytes) -> bytes:
+    """What stands behind the text of an event with a token, closing quote included; b"" where there is none.
+
+    An event of one line that ends with the same bytes has a text there too, and no other finish_reason or usage.
+    """
+    data = data_of(event)
+    if data is None or kind_of(event) != "chunk":
+        return b""
+    try:
+        choice = _decoded(data)["choices"][0]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return b""
+    delta = choice.get("delta")
+    key, text = ("content", delta.get("content")) if isinstance(delta, Mapping) else ("text", choice.get("text"))
+    if not isinstance(text, str) or not text:
+        return b""
+    behind_key = event.find(b'"%b"' % key.encode())
+    for ascii_only in (True, False):
+        written = json.dumps(text, ensure_ascii=ascii_only).encode(errors="surrogatepass")[1:]
+        at = event.find(written, behind_key)
+        if behind_key >= 0 and at >= 0:
+            return event[at + len(written) - 1 :]
+    return b""
 
 
 def _decoded(data: bytes) -> Any:

@@ -56,7 +56,7 @@ class StreamRelay:
         counters = self._counters
         counters.started += 1
         counters.live += 1
-        ended = None
+        ended = engine = None
         tally = EventTally(counters)
         path = EventPath(counters, policies, tally, self._settings.max_event_bytes)
         with contextlib.closing(exchange), contextlib.ExitStack() as engines:
@@ -69,8 +69,10 @@ class StreamRelay:
             finally:
                 counters.live -= 1
                 counters.ended[ended or counters.cancelled] += 1
+                if engine is not None:
+                    engine.settle()
                 tally.close()
-            if ended == "complete":
+            if ended == "complete" and engine is not None:
                 # What is left of gen's body is the end of its framing; then its connection can be used again.
                 with contextlib.suppress(TimeoutError, *BROKEN):
                     async with asyncio.timeout(_LINGER_S):

@@ -24,8 +24,7 @@ LONGEST_HELD = 4096
 class EventTally:
     """Counts into ``counters``; `close` it when the stream ends.
 
-    Once the tally is ``steady`` the relay may do by itself what is left of `add` for an event that passes: count
-    it, and append it to ``latest`` (None for one longer than LONGEST_HELD).
+    Once the tally is ``steady`` the relay may let chunks pass without `add`, if it says so by `followed_by_chunk`.
     """
 
     __slots__ = ("_counters", "_opening", "latest")
@@ -54,11 +53,16 @@ class EventTally:
         latest.extend(event if len(event) <= LONGEST_HELD else None for event in events[roles:])
         counters.held_events += len(latest) - before
 
+    def followed_by_chunk(self) -> None:
+        """Chunks have passed by: what is held is chunks too, for nothing that closes a stream stands before one."""
+        self.latest.extend([None] * len(self.latest))
+
     def close(self) -> None:
         """The stream has ended: count the held events by kind."""
         counters = self._counters
+        counters.held_events -= len(self.latest)
         kinds = ["chunk" if event is None else kind_of(event) for event in self.latest]
-        counters.held_events -= len(kinds)
+        kinds = list(takewhile(lambda kind: kind != "chunk", reversed(kinds)))
         counters.finish_events += kinds.count("finish")
         counters.usage_events += kinds.count("usage")
         counters.done_events += kinds.count("done")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from sim.orchestrator.frames import MOST_FRAMES, Frames
+from sim.orchestrator.frames import MOST_FRAMES, MOST_TRIES, Frames
+from sim.orchestrator.kinds import tail_of_chunk
 
 EVENT = b'data: {"choices":[{"delta":{"content":" 1"}}],"x":"' + b"y" * 80 + b'"}\n\n'
+TAIL = b'"}}],"x":"' + b"y" * 80 + b'"}\n\n'
 
 
 def framed(event, size=b"%x"):
@@ -16,45 +20,77 @@ def framed(event, size=b"%x"):
 def knowing(*reads):
     frames = Frames()
     for read in reads:
-        frames.learn(read, len(read.partition(b"\r\n")[2]) - 2)
+        frames.learn(read, read.partition(b"\r\n")[2][:-2])
     return frames
 
 
-def test_a_chunk_is_known_by_its_length_and_the_spelling_of_its_size():
-    lower, padded = framed(EVENT), framed(EVENT + b"", b"%04X")
+def padded(size, text=" 1"):
+    """An event of ``size`` bytes."""
+    front = b'data: {"choices":[{"delta":{"content":"%b"}}],"x":"' % text.encode()
+    return front + b"y" * (size - len(front) - 4) + b'"}\n\n'
 
-    assert knowing(lower, padded).by_size == {
-        len(lower): (b"%x\r\n" % len(EVENT), len(EVENT) - 2),
-        len(padded): (b"%04X\r\n" % len(EVENT), len(EVENT) - 2),
+
+def test_a_chunk_is_known_by_its_length_its_size_line_and_what_stands_behind_the_text():
+    lower, upper = framed(EVENT), framed(EVENT, b"%04X")
+
+    front, event = len(EVENT) - len(TAIL), len(EVENT)
+    assert knowing(lower, upper).by_size == {
+        len(lower): (b"%x\r\n" % event, TAIL, front, event),
+        len(upper): (b"%04X\r\n" % event, TAIL, front, event),
     }
 
 
+USAGE = EVENT.replace(b'[{"delta":{"content":" 1"}}]', b'[],"usage":{"prompt_tokens":1}')
+FINISH = EVENT.replace(b'{"content":" 1"}', b'{},"finish_reason":"length"')
+
+
 @pytest.mark.parametrize(
-    ("read", "body_bytes"),
+    ("read", "event"),
     [
-        (framed(EVENT, b"%x;a=b"), len(EVENT)),
-        (framed(EVENT) * 2, 2 * len(EVENT)),
-        (framed(b"data: [DONE]\n\n"), 14),
-        (framed(b"x" * 70_000 + b"\n\n"), 70_002),
-        (b"not a size\r\n", 0),
+        (framed(EVENT, b"%x;a=b"), EVENT),
+        (framed(EVENT) * 2, EVENT * 2),
+        (framed(b"data: [DONE]\n\n"), b"data: [DONE]\n\n"),
+        (framed(padded(70_000)), padded(70_000)),
+        (framed(b"id: 1\n" + EVENT), b"id: 1\n" + EVENT),
+        (framed(USAGE), USAGE),
+        (framed(FINISH), FINISH),
+        (framed(b": " + EVENT), b": " + EVENT),
+        (b"not a size\r\n", b""),
     ],
-    ids=["extension", "two chunks", "short", "long", "no size"],
+    ids=["extension", "two chunks", "short", "long", "two lines", "usage", "finish", "comment", "no size"],
 )
-def test_what_is_not_one_plain_chunk_of_a_usual_length_is_not_learned(read, body_bytes):
+def test_what_is_not_one_plain_chunk_with_a_token_is_not_learned(read, event):
     frames = Frames()
-    frames.learn(read, body_bytes)
+    frames.learn(read, event)
     assert frames.by_size == {}
 
 
-def test_no_more_lengths_are_kept_than_stated_and_a_kept_one_can_be_spelled_anew():
+@pytest.mark.parametrize("text", ['"', "\\", 'é"', "🙂", "usage", "data: [DONE]\n\n"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize("form", ['{"delta":{"content":%s},"finish_reason":null}', '{"text":%s,"index":0}'])
+def test_what_stands_behind_the_text_begins_with_the_quote_that_closes_it(text, ascii_only, form):
+    choice = form % json.dumps(text, ensure_ascii=ascii_only)
+    tail = choice[choice.rindex(",") - 1 - form.count("}") // 2 :] + '],"x":"' + "y" * 80 + '"}\n\n'
+    event = ('data: {"model":"a","choices":[' + choice + '],"x":"' + "y" * 80 + '"}\n\n').encode()
+
+    assert tail_of_chunk(event) == tail.encode()
+
+
+def test_no_more_lengths_are_kept_than_stated():
     frames = Frames()
     for size in range(MOST_FRAMES + 10):
-        event = b"x" * (100 + size) + b"\n\n"
-        frames.learn(framed(event), len(event))
+        event = padded(200 + size)
+        frames.learn(framed(event), event)
     assert len(frames.by_size) == MOST_FRAMES
-    first = b"x" * 100 + b"\n\n"
-    frames.learn(framed(first, b"%X"), len(first))
-    assert frames.by_size[len(framed(first))] == (b"66\r\n", 100)
+
+
+def test_a_length_is_learned_anew_a_few_times_and_then_left():
+    frames = Frames()
+    for number in range(MOST_TRIES + 3):
+        event = EVENT.replace(b"y" * 80, b"%d" % number * 80)
+        frames.learn(framed(event), event)
+    (known,) = frames.by_size.values()
+    assert b"%d" % (MOST_TRIES - 1) * 80 in known[1]
 
 
 def test_known_chunks_that_came_together_are_cut():
