@@ -13,8 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiohttp import ClientError, ClientResponse, web
-from aiohttp.http import HttpVersion11, StreamWriter
-from aiohttp.test_utils import make_mocked_request
+from aiohttp.http import HttpVersion11, RawRequestMessage, StreamWriter
+from aiohttp.streams import EMPTY_PAYLOAD
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from loadtest.http_stream import ResponseStream
@@ -28,6 +29,9 @@ from sim.orchestrator.relay import StreamRelay
 from sim.orchestrator.watch import StallWatch
 
 CTX_USAGE = Usage(100, 25)
+REQUEST = RawRequestMessage(
+    "POST", "/", HttpVersion11, CIMultiDictProxy(CIMultiDict()), (), False, None, False, False, URL("/")
+)
 
 
 class MemoryTransport(asyncio.Transport):
@@ -171,13 +175,14 @@ async def _answer(
     return response, connection
 
 
-def _client(loop: asyncio.AbstractEventLoop) -> tuple[MemoryTransport, web.Request]:
+def _client(loop: asyncio.AbstractEventLoop) -> tuple[MemoryTransport, web.BaseRequest]:
     transport = MemoryTransport()
     transport.set_protocol(asyncio.Protocol())
-    protocol: Any = SimpleNamespace(transport=transport, _paused=False, _drain_helper=_settle)
-    writer = StreamWriter(protocol, loop)
-    request = make_mocked_request("POST", "/", writer=writer, transport=transport, version=HttpVersion11, loop=loop)
-    return transport, request
+    protocol: Any = SimpleNamespace(
+        transport=transport, _paused=False, _drain_helper=_settle, ssl_context=None, peername=None, sockname=None
+    )
+    task: Any = asyncio.current_task()
+    return transport, web.BaseRequest(REQUEST, EMPTY_PAYLOAD, protocol, StreamWriter(protocol, loop), task, loop)
 
 
 async def _deliver(case: Case, arms: Arms, transport: MemoryTransport) -> None:
