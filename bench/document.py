@@ -25,6 +25,8 @@ _METHOD = """\
 - Figures are medians over passes, with least and greatest; a ratio is taken within each pass, then the median of those.
 - A cost per token falls as load rises, and a box drifts by a fifth within an hour: compare figures of one run, at one load.
 - Added latency is the time from gen's write to the client's read, over every token of the window, less the same without a relay.
+- Events of the relay tables carry that time, which differs in each: `prefilter-tail`, which knows events by what stands
+  before and behind the text, has to search them all. What it costs otherwise is in the table of `disagg-sim micro`.
 - Every stream was checked (count, order, end; behind our relay usage too, and bytes by sample), and the client's counts
   held against gen's to the unit; a cell that lost anything says so.
 - Memory per stream is what a process grew by while its streams opened.  A KB is 1,000 bytes.\

@@ -19,7 +19,7 @@ __all__ = ["DIRECT", "Job", "Plan", "Shape", "Subjects", "jobs_of", "subjects_of
 
 DIRECT = "direct"
 OUR_POLICIES = ("parse", "prefilter", "prefilter-find", "prefilter-tail", "verbatim")
-FILTERS = ("prefilter-tail", "prefilter-find")  # the best known first
+FILTERS = ("prefilter-find", "prefilter-tail")  # the leanest on small chunks first
 LEAD_ENGINES = ("splice", "stream")  # the leanest first
 _STEP_S = 3.0  # of starting and ending the processes of a cell, about
 _CLIMB_STEPS = 3.5  # of one climb, about
