@@ -23,7 +23,8 @@ from sim.core.sse import EventTooLongError, SseDecoder
 __all__ = ["ENDED", "FIRST_TOKEN", "MORE", "NUMBERS", "READ_BYTES", "StreamReader"]
 
 READ_BYTES = 32 << 10
-NUMBERS = [b"%d" % number for number in range(10_000)]
+_NUMBERS_MADE = 10_000
+NUMBERS = [*(b"%d" % number for number in range(_NUMBERS_MADE)), b"\n"]
 """Numbers as text, made once for all streams: those of up to four digits, as a template's all have its own width."""
 MAX_EVENT_BYTES = 16 << 20
 MAX_PLAIN_BYTES = 256 << 20
@@ -195,7 +196,7 @@ class StreamReader(ReplyEvents):
     def _foresee(self, size: int) -> None:
         """Use the template for what comes next, or with ``size`` 0 do not."""
         self._read_bytes = size
-        self._short_bytes = size if self._tokens_an_event == 1 and self.tokens < len(NUMBERS) else 0
+        self._short_bytes = size if self._tokens_an_event == 1 and self.tokens < _NUMBERS_MADE else 0
         # Python makes room for as much as is asked for: one byte more than is expected shows that there is more.
         self.read_size = size + 1 if size else READ_BYTES
 

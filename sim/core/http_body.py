@@ -11,10 +11,12 @@ import re
 
 __all__ = ["BadBodyError", "HttpBody"]
 
-MAX_LINE_BYTES = 1024
+MAX_LINE_BYTES = 8190
 """Of a chunk's size line with its extensions, or of one trailer."""
 MAX_TRAILERS = 128
-_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\Z")
+_EXTENSIONS = rb'(?:;(?:[^\r\n"]|"[^\r\n"]*")*)?'
+_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*" + _EXTENSIONS + rb"\Z")
+_BEGUN_SIZE_LINE = re.compile(rb"[0-9A-Fa-f]{1,16}[ \t]*(?:;[^\r\n]*)?\r?\Z")
 
 # States: what the next byte belongs to.
 _SIZE, _CHUNK, _CHUNK_END, _TRAILER, _LENGTH, _UNTIL_CLOSE, _END = range(7)
@@ -120,11 +122,15 @@ class HttpBody:
                 raise BadBodyError(f"no end of a line of chunk framing within {MAX_LINE_BYTES} bytes")
             if self._state == _CHUNK_END and not b"\r\n".startswith(data[position:]):
                 raise BadBodyError(f"a chunk longer than its size, by {data[position : position + 20]!r}")
+            if self._state == _SIZE and _BEGUN_SIZE_LINE.match(data, position) is None:
+                raise BadBodyError(f"not a chunk size: {data[position : position + 40]!r}")
             return -1
         line = data[position:end]
+        if len(line) > MAX_LINE_BYTES:
+            raise BadBodyError(f"a line of chunk framing of more than {MAX_LINE_BYTES} bytes")
         if line.endswith(b"\r"):
             line = line[:-1]
-        else:
+        elif self._state != _CHUNK_END:  # there aiohttp's parser, too, lets an LF pass for CRLF
             raise BadBodyError(f"a line of chunk framing ends in LF alone: {line[:40]!r}")
         if self._state == _SIZE:
             match = _SIZE_LINE.match(line)
@@ -138,6 +144,8 @@ class HttpBody:
             self._state = _SIZE
         elif not line:
             self._state = _END
+        elif b":" not in line:
+            raise BadBodyError(f"not a trailer: {line[:40]!r}")
         else:
             self._trailers += 1
             if self._trailers > MAX_TRAILERS:

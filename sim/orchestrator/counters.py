@@ -22,6 +22,7 @@ STREAM_ENDS = (
     "upstream_cut",
     "no_done",
     "stall_timeout",
+    "client_stalled",
     "event_too_long",
     "policy_error",
 )

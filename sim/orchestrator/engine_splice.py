@@ -78,8 +78,9 @@ class SpliceEngine(asyncio.Protocol):
         """Relay until gen's end marker or the end of its body.  StreamEndedError, ClientGoneError, ConnectionError."""
         self._taken.connect(self)
         self._client_side.connect()
-        if self._taken.early:
-            self.data_received(self._taken.early)
+        early, self._taken.early = self._taken.early, b""
+        if early:
+            self.data_received(early)
         while not self.over and not self._path.done:
             await self._wait()
         if self._gone:
@@ -149,11 +150,14 @@ class SpliceEngine(asyncio.Protocol):
             out = policy(event)
             changed = out is not event and differs(out, event)
         except (Exception, SystemExit) as error:  # noqa: BLE001  a user's code may raise anything
-            self._policy_failed(error, event)
+            self._error = self._path.failed(event, error)
+            self._stop()
             return
         self._passed = True
         if changed:
-            self._send_changed(event, out)
+            self._path.changed(event)
+            if out:
+                self._send(out)
             return
         counts = arms.counters[active]
         counts.passed += 1
@@ -170,8 +174,7 @@ class SpliceEngine(asyncio.Protocol):
         """Gen's connection is closed."""
         self._taken.lost(exc)
         if not self.over:
-            if exc is None:
-                self._body.eof()
+            self._body.eof()
             self._stop()
 
     def pause_writing(self) -> None:
@@ -248,26 +251,6 @@ class SpliceEngine(asyncio.Protocol):
             self._client.write(data)
         except RuntimeError:  # uvloop, of a closed transport
             self._client_gone()
-
-    def _send_changed(self, event: bytes, out: bytes) -> None:
-        """Count and send what the policy made of the one event of a read that was recognised."""
-        counters = self._counters
-        counters.cut_reads += 1
-        counters.cut_events += 1
-        counters.cut_bytes_in += len(event)
-        counts = self._arms.counters[self._arms.active]
-        counts.cut += 1
-        counts.changed += 1
-        if out:
-            self._send(out)
-
-    def _policy_failed(self, error: BaseException, event: bytes) -> None:
-        counters = self._counters
-        counters.cut_reads += 1
-        counters.cut_bytes_in += len(event)
-        self._arms.counters[self._arms.active].cut += 1
-        self._error = StreamEndedError("policy_error", str(self._path.policies.failure(error, 1)))
-        self._stop()
 
     def _client_gone(self) -> None:
         self._gone = True

@@ -6,7 +6,7 @@ of an odd read is the same under both.
 
 from __future__ import annotations
 
-from sim.core.sse import LINE_ENDINGS, EventTooLongError, SseDecoder, is_done
+from sim.core.sse import DONE, LINE_ENDINGS, EventTooLongError, SseDecoder
 from sim.orchestrator.arms import PolicyFailedError, StreamPolicies
 from sim.orchestrator.counters import Counters
 from sim.orchestrator.kinds import CLOSING_EVENTS
@@ -71,6 +71,24 @@ class EventPath:
         self._counters.cut_bytes_in += sum(map(len, events))
         return self._apply(events)
 
+    def changed(self, event: bytes) -> None:
+        """Count a read of one event that the active policy was given elsewhere, and changed."""
+        self._count_one(event)
+        self._counters.cut_events += 1
+        arms = self.policies.arms
+        arms.counters[arms.active].changed += 1
+
+    def failed(self, event: bytes, error: BaseException) -> StreamEndedError:
+        """The same, where it failed: how the stream ends."""
+        self._count_one(event)
+        return StreamEndedError("policy_error", str(self.policies.failure(error, 1)))
+
+    def _count_one(self, event: bytes) -> None:
+        arms = self.policies.arms
+        arms.counters[arms.active].cut += 1
+        self._counters.cut_reads += 1
+        self._counters.cut_bytes_in += len(event)
+
     def pass_whole(self, data: bytes) -> bool:
         """Let whole events pass together, not split, where the policy is `verbatim`; False if `take` must look.
 
@@ -80,6 +98,8 @@ class EventPath:
             return False
         if not data.endswith(b"\n\n") or data.startswith(b"\n") or b"\r" in data or b"\n\n\n" in data:
             return False
+        if DONE in data:
+            return False  # where the stream ends is for the decoder to say
         counters, count = self._counters, data.count(b"\n\n")
         last = [event + b"\n\n" for event in data[:-2].rsplit(b"\n\n", CLOSING_EVENTS)[-CLOSING_EVENTS:]]
         counters.cut_reads += 1
@@ -87,7 +107,6 @@ class EventPath:
         counters.cut_events += count - len(last)
         self.tally.add(last)
         self.policies.arms.counters[self._verbatim].cut += count
-        self.policies.done = is_done(last[-1])
         return True
 
     @property
@@ -116,6 +135,8 @@ class EventPath:
             payload = self.policies.apply(events)
         except PolicyFailedError as error:
             self.tally.add(error.sent)
+            if self.policies.done:
+                return b"".join(error.sent)  # it failed behind gen's end marker, which the client is sent
             raise StreamEndedError("policy_error", str(error), b"".join(error.sent)) from None
         self.tally.add(events)
         return payload

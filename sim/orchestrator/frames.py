@@ -15,11 +15,13 @@ import re
 
 from sim.orchestrator.kinds import tail_of_chunk
 
-__all__ = ["MOST_FRAMES", "MOST_TRIES", "Frames"]
+__all__ = ["LEARNED_ANEW_EVERY", "MOST_FRAMES", "MOST_TRIES", "Frames"]
 
 MOST_FRAMES = 4096
-MOST_TRIES = 4
-"""To learn a length: where what stands behind the text changes (a usage on every chunk), there is nothing to learn."""
+MOST_TRIES, LEARNED_ANEW_EVERY = 8, 32
+"""A length that is met with other bytes behind its text is learned anew at first, and then now and then: where they
+change with every event (a usage on every chunk) there is nothing to learn, where with the model or the stream there is.
+"""
 _SHORTEST_FRAME = 96  # bytes; [DONE] is shorter, and is to be parsed, for what an event means is seen there
 _LONGEST_FRAME = 64 << 10
 _SIZE_LINE = re.compile(rb"[0-9A-Fa-f]+\r\n")
@@ -44,14 +46,16 @@ class Frames:
         match = _SIZE_LINE.match(data)
         if match is None or match.end() + len(event) + len(b"\r\n") != size:
             return  # not one chunk, or one with an extension
-        if not _SHORTEST_FRAME <= size <= _LONGEST_FRAME or event.find(b"\n") != len(event) - 2:
+        if not _SHORTEST_FRAME <= size <= _LONGEST_FRAME or _CR in event or event.find(b"\n") != len(event) - 2:
             return
-        if tries.setdefault(size, 0) >= MOST_TRIES or len(tries) > MOST_FRAMES:
+        count = tries.get(size, 0)
+        if count == 0 and len(tries) >= MOST_FRAMES:
             return
-        tries[size] += 1
-        tail = tail_of_chunk(event)
-        if tail:
-            self.by_size[size] = match[0], tail, len(event) - len(tail), len(event)
+        tries[size] = count + 1
+        if count < MOST_TRIES or count % LEARNED_ANEW_EVERY == 0:
+            tail = tail_of_chunk(event)
+            if tail:
+                self.by_size[size] = match[0], tail, len(event) - len(tail), len(event)
 
     def cut(self, data: bytes) -> list[bytes] | None:
         """The events of a read that is several known chunks of one event of one line each; else None."""

@@ -44,17 +44,30 @@ class TakeoverHandler(ResponseHandler):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.kept: list[bytes] | None = None
+        self._given_back = False
 
     def set_response_params(self, **params: Any) -> None:
         """A new answer is expected."""
         self.kept = []
+        self._given_back = False
         super().set_response_params(**params)
+
+    def given_back(self) -> None:
+        """The answer that was taken over is over."""
+        self._parser = None  # it stands inside a body whose rest it has never seen
+        self._given_back = True
 
     def data_received(self, data: bytes) -> None:
         """Keep it, and do with it what aiohttp does."""
+        if self._given_back:
+            # Nothing is asked for: whatever this is, whoever uses the connection next would be given it.
+            self.close()
+            return
         if self.kept is not None:
             self.kept.append(data)
         super().data_received(data)
+        if self._payload is not None and self._payload.is_eof():
+            self.kept = None  # it came whole, and aiohttp has it
 
 
 class TakenOver:
@@ -92,7 +105,7 @@ class TakenOver:
         """The body has been received to its end: the connection may carry the next request."""
         handler = self._handler
         self.transport.set_protocol(handler)
-        handler._parser = None  # noqa: SLF001  it stands inside a body whose rest it has never seen
+        handler.given_back()
         self._response.content.feed_eof()  # the answer is over: aiohttp puts the connection back into its pool
 
 
@@ -106,14 +119,16 @@ def take_over(response: aiohttp.ClientResponse) -> TakenOver | None:
     handler = None if connection is None else connection.protocol
     if not isinstance(handler, TakeoverHandler) or handler.kept is None:
         return None
+    kept, handler.kept = handler.kept, None
     transport = handler.transport
     if transport is None or transport.is_closing() or handler.exception() is not None:
         return None
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         return None
-    received = b"".join(handler.kept)
-    handler.kept = None
-    position = 0
+    received = b"".join(kept)
+    if response.content.exception() is None:
+        response.content.read_nowait()  # aiohttp's own copy of what came early
+    position = len(received) - len(received.lstrip(b"\r\n"))
     while True:
         informational = _INFORMATIONAL.match(received, position)
         end = _HEAD_END.search(received, position)
@@ -183,13 +198,16 @@ class LeanPost:
                 stream_writer=_SENT,
             )
             try:
-                return await response.start(connection)
+                await response.start(connection)
             except BaseException:
                 response.close()
                 raise
+            if protocol.transport is not None and protocol.transport.get_write_buffer_size():
+                protocol.force_close()  # answered before it was read: the next request would wait behind it
         except BaseException:
             connection.close()
             raise
+        return response
 
 
 def _write(transport: asyncio.Transport | None, data: bytes) -> None:

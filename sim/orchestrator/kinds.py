@@ -41,9 +41,10 @@ def kind_of(event: bytes) -> str:
 
 
 def tail_of_chunk(event: bytes) -> bytes:
-    """What stands behind the text of an event with a token, closing quote included; b"" where there is none.
+    """What stands behind the text of an event with a token, closing quote included; b"" where it would not tell.
 
-    An event of one line that ends with the same bytes has a text there too, and no other finish_reason or usage.
+    An event of one line that ends with the same bytes has a text there too, and no finish_reason behind it; so of
+    one whose finish_reason stands before the text, or is given, nothing can be told.
     """
     data = data_of(event)
     if data is None or kind_of(event) != "chunk":
@@ -54,13 +55,13 @@ def tail_of_chunk(event: bytes) -> bytes:
         return b""
     delta = choice.get("delta")
     key, text = ("content", delta.get("content")) if isinstance(delta, Mapping) else ("text", choice.get("text"))
-    if not isinstance(text, str) or not text:
+    if not isinstance(text, str) or not text or choice.get("finish_reason") is not None:
         return b""
     behind_key = event.find(b'"%b"' % key.encode())
     for ascii_only in (True, False):
         written = json.dumps(text, ensure_ascii=ascii_only).encode(errors="surrogatepass")[1:]
         at = event.find(written, behind_key)
-        if behind_key >= 0 and at >= 0:
+        if behind_key >= 0 and at >= 0 and event.find(b"finish_reason", 0, at) < 0:
             return event[at + len(written) - 1 :]
     return b""
 

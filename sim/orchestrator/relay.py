@@ -42,6 +42,10 @@ _LINGER_S = 0.25
 Engine = SpliceEngine | StreamEngine
 
 
+class _ClientStalledError(Exception):
+    """The client has not read for as long as the stall timeout."""
+
+
 class StreamRelay:
     """Relays open gen streams to their clients and counts what passes."""
 
@@ -64,6 +68,10 @@ class StreamRelay:
                 await response.prepare(request)
                 engine = engines.enter_context(contextlib.closing(self._engine(request, response, exchange, path)))
                 ended = await self._deliver(request, response, exchange, engine, path)
+            except _ClientStalledError:
+                ended = "client_stalled"
+                if request.transport is not None:
+                    request.transport.abort()  # what it has not read, it never will
             except (ClientGoneError, ConnectionError):
                 pass  # aiohttp finds the connection closed, too, and lets the answer go
             finally:
@@ -103,10 +111,14 @@ class StreamRelay:
         except StreamEndedError as error:
             reason = error.reason
             last = error.unsent + error_event(reason, str(error))
-        if last:
-            await response.write(last)
-            self._counters.cut_bytes_out += len(last)
-        await response.write_eof()
+        try:
+            async with asyncio.timeout(self._settings.stall_timeout_s):
+                if last:
+                    await response.write(last)
+                    self._counters.cut_bytes_out += len(last)
+                await response.write_eof()
+        except TimeoutError:
+            raise _ClientStalledError from None
         return reason
 
     async def _relay(self, request: web.Request, exchange: Exchange, engine: Engine, path: EventPath) -> None:
@@ -121,6 +133,8 @@ class StreamRelay:
                     lost = watched.lost
                     self._watch.leave(watched)
         except TimeoutError:
+            if watched.client_stalled:
+                raise _ClientStalledError from None
             if lost:
                 raise StreamEndedError("upstream_cut", "gen server broke the stream off") from None
             raise StreamEndedError("stall_timeout", "gen server sent nothing for too long") from None

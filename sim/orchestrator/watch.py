@@ -2,7 +2,8 @@
 
 A timer per stream, re-armed on every read, would cost the hot path a microsecond or two per chunk.  The sweep
 asks each stream whether anything was heard of its upstream since the sweep before.  A
-stream that waits for its *client* (bytes lie in the client's write buffer) is not stalled, whatever gen does.
+stream that waits for its *client* (bytes lie in the client's write buffer) is not stalled, whatever gen does; but
+a client that takes none of them for as long has stalled, and is told from one that is slow by the buffer's size.
 
 A connection that is lost without its body's reader being told ends here too: that is what aiohttp does when the
 chunked coding is broken.
@@ -41,7 +42,8 @@ class UpstreamBody(Protocol):
 class Watched:
     """One live stream: its upstream body, its client's transport, and the timeout to let expire.
 
-    ``lost`` tells, once that has expired, that the upstream's connection broke rather than went silent.
+    ``lost`` tells, once that has expired, that the upstream's connection broke rather than went silent, and
+    ``client_stalled`` that it was the client who did.
     """
 
     body: UpstreamBody
@@ -49,7 +51,9 @@ class Watched:
     deadline: asyncio.Timeout
     since_s: float
     begun: bool = False
+    unsent_bytes: int = 0
     lost: bool = False
+    client_stalled: bool = False
     forget: Callable[[], object] = field(default=lambda: None)
 
 
@@ -98,12 +102,13 @@ class StallWatch:
         now_s = self._loop.time()
         for watched in self._streams:
             heard = watched.body.heard()
-            client_is_slow = watched.client is not None and watched.client.get_write_buffer_size() > 0
-            if heard or client_is_slow:
+            before, watched.unsent_bytes = watched.unsent_bytes, _unsent(watched.client)
+            if heard or watched.unsent_bytes != before:
                 watched.begun, watched.since_s = watched.begun or heard, now_s
                 continue
             limit_s = self._stall_timeout_s if watched.begun else self._first_byte_timeout_s
             if now_s - watched.since_s >= limit_s:
+                watched.client_stalled = watched.unsent_bytes > 0
                 self._expire(watched)
         self._timer = self._loop.call_later(self._sweep_s, self._sweep) if self._streams else None
 
@@ -113,3 +118,7 @@ class StallWatch:
             return False
         watched.deadline.reschedule(self._loop.time())
         return True
+
+
+def _unsent(client: asyncio.Transport | None) -> int:
+    return 0 if client is None else client.get_write_buffer_size()

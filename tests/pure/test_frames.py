@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sim.orchestrator.frames import MOST_FRAMES, MOST_TRIES, Frames
+from sim.orchestrator.frames import LEARNED_ANEW_EVERY, MOST_FRAMES, MOST_TRIES, Frames
 from sim.orchestrator.kinds import tail_of_chunk
 
 EVENT = b'data: {"choices":[{"delta":{"content":" 1"}}],"x":"' + b"y" * 80 + b'"}\n\n'
@@ -84,13 +84,14 @@ def test_no_more_lengths_are_kept_than_stated():
     assert len(frames.by_size) == MOST_FRAMES
 
 
-def test_a_length_is_learned_anew_a_few_times_and_then_left():
-    frames = Frames()
-    for number in range(MOST_TRIES + 3):
-        event = EVENT.replace(b"y" * 80, b"%d" % number * 80)
+def test_a_length_is_learned_anew_at_first_and_then_now_and_then():
+    frames, known = Frames(), []
+    for number in range(2 * LEARNED_ANEW_EVERY + 1):
+        event = EVENT.replace(b"y" * 80, b"%02d" % number * 40)
         frames.learn(framed(event), event)
-    (known,) = frames.by_size.values()
-    assert b"%d" % (MOST_TRIES - 1) * 80 in known[1]
+        known.append(frames.by_size[len(framed(event))][1][10:12])
+    changes = [number for number in range(1, len(known)) if known[number] != known[number - 1]]
+    assert changes == [*range(1, MOST_TRIES), LEARNED_ANEW_EVERY, 2 * LEARNED_ANEW_EVERY]
 
 
 def test_known_chunks_that_came_together_are_cut():

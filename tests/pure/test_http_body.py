@@ -23,7 +23,10 @@ def test_what_comes_behind_the_end_is_kept_apart():
         (b"-1\r\n", "not a chunk size"),
         (b"3\n", "ends in LF alone"),
         (b"3\r\nabcd\r\n", "longer than its size, by b'd'"),
-        (b"1" * 2000, "no end of a line of chunk framing within 1024 bytes"),
+        (b"1" * 2000, "not a chunk size"),
+        (b"1;" + b"x" * 9000, "no end of a line of chunk framing within 8190 bytes"),
+        (b"1;" + b"x" * 9000 + b"\r\n", "a line of chunk framing of more than 8190 bytes"),
+        (b"0\r\nno colon\r\n", "not a trailer: b'no colon'"),
         (b"0\r\n" + b"T: x\r\n" * (MAX_TRAILERS + 1), f"more than {MAX_TRAILERS} trailers"),
     ],
 )

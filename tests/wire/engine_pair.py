@@ -108,8 +108,8 @@ class Outcome:
     connection_kept: bool
 
 
-async def relayed(case: Case, engine: str, policies: tuple[str, ...]) -> Outcome | None:
-    """Run ``case`` under ``engine``; None where the answer does not even begin."""
+async def relayed(case: Case, engine: str, policies: tuple[str, ...], frames: Frames) -> Outcome | None:
+    """Run ``case`` under ``engine``, with what is known of gen's ``frames``; None if its answer does not even begin."""
     loop = asyncio.get_running_loop()
     settings = OrchestratorSettings(engine=engine, max_event_bytes=case.max_event_bytes)
     arms = build_arms(policies, case.policy, usage_by_gen=True)
@@ -124,7 +124,7 @@ async def relayed(case: Case, engine: str, policies: tuple[str, ...]) -> Outcome
     except ClientError:
         return None
     exchange: Any = SimpleNamespace(
-        response=response, upstream=SimpleNamespace(url="http://gen", frames=Frames()), close=response.close
+        response=response, upstream=SimpleNamespace(url="http://gen", frames=frames), close=response.close
     )
     client, request = _client(loop)
     relay = StreamRelay(settings, counters, watch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 
 import pytest
@@ -393,16 +394,53 @@ async def test_a_slow_client_holds_gen_up_instead_of_filling_memory():
     async with (
         scripted(prefill) as ctx,
         scripted(script) as gen,
-        orchestrating(ctx, gen, stall_timeout_s=0.1) as orchestrator,
+        orchestrating(ctx, gen, stall_timeout_s=5) as orchestrator,
     ):
         client = await orchestrator.client()
         await client.send()
         assert await held_up(orchestrator) < count * len(event)
         assert written < count
-        # And it is not gen's silence that ends the stream: the client was the one who waited.
         answer = await client.answer()
         assert answer.body == event * count + DONE
         assert ended(orchestrator) == {"complete": 1}
+
+
+@on_uvloop
+async def test_a_client_that_never_reads_ends_by_name_and_gen_is_let_go():
+    hung_up = asyncio.Event()
+
+    async def script(peer, request):
+        await peer.open_stream()
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await peer.chunk(token("x" * 60_000))
+        hung_up.set()
+
+    async with (
+        scripted(prefill) as ctx,
+        scripted(script) as gen,
+        orchestrating(ctx, gen, stall_timeout_s=0.2) as orchestrator,
+    ):
+        client = await orchestrator.client()
+        await client.send()
+        await until(lambda: ended(orchestrator) == {"client_stalled": 1})
+        await hung_up.wait()
+        counters = orchestrator.counters
+        assert counters["streams"]["live"] == 0
+        assert [row["outstanding"] for row in counters["upstreams"]] == [0, 0]
+
+
+@on_uvloop
+async def test_a_client_that_reads_all_but_the_end_ends_by_name_too():
+    script = streaming(*[token("x" * 60_000)] * 60, DONE)
+    async with (
+        scripted(prefill) as ctx,
+        scripted(script) as gen,
+        orchestrating(ctx, gen, stall_timeout_s=0.2) as orchestrator,
+    ):
+        client = await orchestrator.client()
+        await client.send()
+        await until(lambda: ended(orchestrator) == {"client_stalled": 1})
 
 
 @on_uvloop
