@@ -12,7 +12,7 @@ import pytest
 from sim.orchestrator import relay
 from sim.orchestrator.frames import Frames
 from tests.wire.engine_pair import Case, relayed
-from tests.wire.scripted import DONE, GEN_USAGE, ROLE, token, usage_event
+from tests.wire.scripted import DONE, GEN_USAGE, ROLE, TRUE_USAGE, token, usage_event
 
 POLICIES = ("parse", "prefilter", "prefilter-find", "prefilter-nullaware", "verbatim")
 CASES = int(os.environ.get("DISAGG_SIM_ENGINE_CASES", "10000"))
@@ -124,3 +124,39 @@ def test_random_streams_come_out_the_same_under_both_engines(start, monkeypatch)
             assert spliced == streamed, f"seed {seed}: {made}"
 
     asyncio.run(compare())
+
+
+SHORT = [ROLE, *(token(f" {n}", ',"pad":"' + "x" * 40 + '"') for n in range(5)), usage_event(GEN_USAGE), DONE]
+SENT = b"".join([*SHORT[:-2], usage_event(TRUE_USAGE), DONE])
+
+
+def chunked(pieces: list[bytes]) -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\nTrailer: x\r\n\r\n"
+
+
+@pytest.mark.parametrize("engine", ["splice", "stream"])
+@pytest.mark.parametrize("policy", ["parse", "prefilter-tail"])
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        (b"Transfer-Encoding: chunked\r\n\r\n", chunked(SHORT)),
+        (b"Transfer-Encoding: chunked\r\n\r\n", chunked([b"".join(SHORT[:4]), b"".join(SHORT[4:])])),
+        (b"Content-Length: %d\r\n\r\n" % len(b"".join(SHORT)), b"".join(SHORT)),
+        (b"Connection: close\r\n\r\n", b"".join(SHORT)),
+    ],
+    ids=["an event a chunk", "events in chunks", "length", "until close"],
+)
+def test_a_short_stream_cut_at_any_byte_is_relayed_whole(head, body, policy, engine):
+    async def relay_all() -> None:
+        frames = Frames()
+        for at in range(len(body) + 1):
+            made = Case(HEAD + head, tuple(read for read in (body[:at], body[at:]) if read), policy)
+            outcome = await relayed(made, engine, (policy,), frames)
+            assert outcome is not None
+            assert (outcome.body, outcome.ended) == (SENT, {"complete": 1}), f"cut at {at}"
+            counts = [
+                outcome.counts[kind] for kind in ("events", "chunks", "role_events", "usage_events", "done_events")
+            ]
+            assert counts == [8, 5, 1, 1, 1], f"cut at {at}"
+
+    asyncio.run(relay_all())
