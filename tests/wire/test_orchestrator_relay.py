@@ -431,19 +431,6 @@ async def test_a_client_that_never_reads_ends_by_name_and_gen_is_let_go():
 
 
 @on_uvloop
-async def test_a_client_that_reads_all_but_the_end_ends_by_name_too():
-    script = streaming(*[token("x" * 60_000)] * 60, DONE)
-    async with (
-        scripted(prefill) as ctx,
-        scripted(script) as gen,
-        orchestrating(ctx, gen, stall_timeout_s=0.2) as orchestrator,
-    ):
-        client = await orchestrator.client()
-        await client.send()
-        await until(lambda: ended(orchestrator) == {"client_stalled": 1})
-
-
-@on_uvloop
 async def test_a_client_that_hangs_up_during_prefill_closes_ctx_and_gen_is_never_asked():
     asked, hung_up = asyncio.Event(), asyncio.Event()
 
