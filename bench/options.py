@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import math
+
+from loadtest.experiment.options import positive
 
 __all__ = ["parser"]
 
@@ -30,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--passes", type=_at_least_one, default=None, metavar="N", help="interleaved passes (default 3)")
     top.add_argument(
-        "--window", type=_positive, default=None, metavar="S", help="measured time of each cell, s (default 5)"
+        "--window", type=positive, default=None, metavar="S", help="measured time of each cell, s (default 5)"
     )
     top.add_argument("--only", default="", metavar="NAME,...", help="measure these alone; `--list` names them")
     top.add_argument("--list", action="store_true", help="name what can be measured, and what is missing here")
@@ -52,16 +53,6 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
-
-
 def _at_least_one(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
@@ -72,4 +63,4 @@ def _figure(text: str) -> tuple[str, float]:
     name, _, value = text.partition("=")
     if name not in ("instructions", "mde"):
         raise argparse.ArgumentTypeError(f"{text!r} names no figure; there are instructions=VALUE and mde=VALUE")
-    return name, _positive(value)
+    return name, positive(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 
-__all__ = ["AT_TOK_S", "BLOCK_DEFAULTS", "parser"]
+__all__ = ["AT_TOK_S", "BLOCK_DEFAULTS", "parser", "positive"]
 
 AT_TOK_S = 15_400.0
 USAGES = ("absent", "null", "final", "continuous")
@@ -61,11 +61,11 @@ def parser() -> argparse.ArgumentParser:
         "--repeats", type=_at_least_one, default=None, metavar="N", help="instructions: count N times, show the spread"
     )
     compare.set_defaults(**BLOCK_DEFAULTS)
-    compare.add_argument("--duration", type=_positive, metavar="S", help="time in blocks (default 84)")
-    compare.add_argument("--block", type=_positive, metavar="S", help="length of a block (default 0.7)")
-    compare.add_argument("--settle", type=_positive, metavar="S", help="dropped after each switch (default 0.1)")
-    compare.add_argument("--warmup", type=_positive, metavar="S", help="load before blocks (default 4)")
-    compare.add_argument("--at-rate", type=_positive, metavar="TOK_S", help="rate the core share is stated at")
+    compare.add_argument("--duration", type=positive, metavar="S", help="time in blocks (default 84)")
+    compare.add_argument("--block", type=positive, metavar="S", help="length of a block (default 0.7)")
+    compare.add_argument("--settle", type=positive, metavar="S", help="dropped after each switch (default 0.1)")
+    compare.add_argument("--warmup", type=positive, metavar="S", help="load before blocks (default 4)")
+    compare.add_argument("--at-rate", type=positive, metavar="TOK_S", help="rate the core share is stated at")
     compare.add_argument(
         "--restarts",
         type=_whole,
@@ -76,15 +76,15 @@ def parser() -> argparse.ArgumentParser:
     run = verbs.add_parser("run", help="one load run of a scenario")
     run.add_argument("scenario", metavar="SCENARIO", help="a name (see `disagg-sim scenarios`) or a TOML file")
     _add_run_options(run, scenario=None)
-    run.add_argument("--duration", type=_positive, default=None, metavar="S", help="time in which requests start")
+    run.add_argument("--duration", type=positive, default=None, metavar="S", help="time in which requests start")
 
     profile = verbs.add_parser("profile", help="where do a chunk's microseconds go? (needs py-spy)")
     profile.add_argument(
         "policy", nargs="?", metavar="POLICY", default="filter-on", help="as for compare; default: filter-on"
     )
     _add_run_options(profile, scenario="seed")
-    profile.add_argument("--duration", type=_positive, default=20.0, metavar="S", help="time sampled (default 20)")
-    profile.add_argument("--warmup", type=_positive, default=4.0, metavar="S", help="load before that (default 4)")
+    profile.add_argument("--duration", type=positive, default=20.0, metavar="S", help="time sampled (default 20)")
+    profile.add_argument("--warmup", type=positive, default=4.0, metavar="S", help="load before that (default 4)")
     profile.add_argument("--hz", type=_at_least_one, default=100, metavar="N", help="samples a second (default 100)")
     profile.add_argument(
         "--no-native", dest="native", action="store_false", help="without C frames: quicker samples, coarser table"
@@ -97,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
     up = verbs.add_parser("up", help="start the topology and stay up")
     _add_topology_options(up, scenario="smoke")
     up.add_argument(
-        "--duration", type=_positive, default=None, metavar="S", help="end after S seconds (default: Ctrl-C)"
+        "--duration", type=positive, default=None, metavar="S", help="end after S seconds (default: Ctrl-C)"
     )
     up.add_argument("--json", action="store_true", help="print the addresses as JSON")
 
@@ -128,8 +128,8 @@ def _add_topology_options(verb: argparse.ArgumentParser, scenario: str | None) -
 
 def _add_run_options(verb: argparse.ArgumentParser, scenario: str | None) -> None:
     _add_topology_options(verb, scenario)
-    verb.add_argument("--rate", type=_positive, default=None, metavar="TOK_S", help="tokens per second in total")
-    verb.add_argument("--request-rate", type=_positive, default=None, metavar="R_S", help="requests per second")
+    verb.add_argument("--rate", type=positive, default=None, metavar="TOK_S", help="tokens per second in total")
+    verb.add_argument("--request-rate", type=positive, default=None, metavar="R_S", help="requests per second")
     verb.add_argument("--streams", type=_at_least_one, default=None, metavar="N", help="streams of a staggered load")
     verb.add_argument("--json", action="store_true", help="print the result as JSON; progress goes to stderr")
 
@@ -166,7 +166,8 @@ def _usages(text: str) -> list[str]:
     return kinds
 
 
-def _positive(text: str) -> float:
+def positive(text: str) -> float:
+    """An argument that is a number above 0."""
     try:
         value = float(text)
     except ValueError:

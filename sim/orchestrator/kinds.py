@@ -1,6 +1,7 @@
 """What an event is for: role, chunk (a token), finish, usage, done.
 
-Asked only of the events a stream opens and closes with, so that chunks can be counted without looking at them.
+Asked only of the events a stream opens and closes with, so that chunks can be counted without looking at them, and
+of those that `frames` learns from.
 """
 
 from __future__ import annotations
