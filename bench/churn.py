@@ -19,7 +19,8 @@ from bench.edges import Sources, read_edge
 from bench.proc_tree import spent_between
 from bench.rig import Rig
 from loadtest.experiment.ports import free_ports
-from loadtest.plan import LoadPlan, LoadSettings
+from loadtest.load_settings import LoadSettings
+from loadtest.plan import LoadPlan
 
 __all__ = ["Churn", "request_cost"]
 

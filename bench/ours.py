@@ -17,7 +17,8 @@ from typing import Any
 
 import loadtest
 from bench.candidate import Addresses, Candidate, Load
-from loadtest.plan import LoadPlan, LoadSettings
+from loadtest.load_settings import LoadSettings
+from loadtest.plan import LoadPlan
 from sim.core.settings import GenSettings, OrchestratorSettings
 
 __all__ = [

@@ -40,7 +40,8 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
 from loadtest import client_ops, socket_limits
 from loadtest.client_metrics import LoadCollector
-from loadtest.plan import LoadPlan, LoadSettings
+from loadtest.load_settings import LoadSettings
+from loadtest.plan import LoadPlan
 from loadtest.scenario import load_scenario
 from loadtest.session import LoadSession
 from loadtest.settler import Told

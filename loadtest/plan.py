@@ -1,8 +1,8 @@
-"""What the load is to do: LoadSettings (a scenario's ``[load]`` table) and LoadPlan (one run, as a JSON file).
+"""One run of the load, as a JSON file: settings, target, and what the servers were told.
 
 A run is planned whole before its first request: settings, seed and what the servers were told are all here, so
 the load never asks them, and two runs of one plan send the same requests at the same offsets.
-When each request is due is in `arrivals`; what it holds is in `workload`.
+What can be set is in `load_settings`, when each request is due in `arrivals`, what it holds in `workload`.
 """
 
 from __future__ import annotations
@@ -15,71 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sim.core.settings import GenSettings, SettingError, from_mapping, setting
+from loadtest.load_settings import LoadSettings
+from sim.core.settings import GenSettings, SettingError, from_mapping
 
-__all__ = ["LoadPlan", "LoadSettings", "Target"]
-
-MAX_TOKENS = 10_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadSettings:
-    """The load of one Locust user: when requests are due, how long prompts and replies are, what is checked.
-
-    ``trace`` beats ``arrivals`` and ``lengths``: a replay has its own times and lengths.
-    """
-
-    endpoint: str = setting("chat", "which API to call", choices=("chat", "completions"))
-    stream: bool = setting(True, "ask for a token stream; false: one whole answer")
-    include_usage: bool = setting(True, "ask for the usage event at the end of a stream")
-    arrivals: str = setting(
-        "staggered",
-        "staggered: `streams` requests over `ramp_s`; constant, poisson: `request_rate`; trace: as recorded",
-        choices=("staggered", "constant", "poisson", "trace"),
-    )
-    request_rate: float = setting(
-        0.0, "requests per second (constant, poisson), per Locust user", minimum=0, maximum=1e5
-    )
-    streams: int = setting(20, "requests of a staggered load", minimum=1, maximum=1_000_000)
-    ramp_s: float = setting(1.0, "time over which a staggered load starts, s", minimum=0, maximum=86_400)
-    trace: str = setting("", "Azure-format CSV to replay: its arrivals, its lengths")
-    speed: float = setting(1.0, "speed of a replay (2: twice the recorded request rate)", minimum=1e-3, maximum=1e4)
-    limit: int = setting(0, "greatest number of requests (0: no limit)", minimum=0)
-    lengths: str = setting(
-        "fixed",
-        "fixed: `prompt_tokens` and `output_tokens`; azure-*: drawn from that trace's distribution",
-        choices=("fixed", "azure-conv", "azure-code"),
-    )
-    prompt_tokens: int = setting(64, "prompt length (fixed), tokens", minimum=1, maximum=MAX_TOKENS)
-    output_tokens: int = setting(30, "reply length (fixed), tokens", minimum=1, maximum=MAX_TOKENS)
-    duration_s: float = setting(
-        0.0,
-        "requests are due before this time, s; staggered: what streams get after the ramp (0: no end of its own)",
-        minimum=0,
-        maximum=1e7,
-    )
-    seed: int = setting(1, "seed of arrivals, lengths and prompts", minimum=0)
-    sample_every: int = setting(10, "one stream in so many is compared byte for byte (0: none)", minimum=0)
-    timeout_s: float = setting(200.0, "longest silence on a stream, s", minimum=0.1, maximum=86_400)
-    stop_timeout_s: float = setting(30.0, "time that streams get to finish after that, s", minimum=0, maximum=86_400)
-
-    def __post_init__(self) -> None:
-        if self.trace:
-            object.__setattr__(self, "arrivals", "trace")
-        elif self.arrivals == "trace":
-            raise SettingError("trace: arrivals are 'trace', but no file is given")
-        if self.arrivals in ("constant", "poisson"):
-            if self.request_rate <= 0:
-                raise SettingError(f"request_rate: {self.arrivals} arrivals need a rate above 0")
-            if self.duration_s <= 0 and self.limit <= 0:
-                raise SettingError(f"duration_s: {self.arrivals} arrivals need an end: set duration_s or limit")
-
-    @property
-    def end_s(self) -> float | None:
-        """When the load is to be over, counted from its start, s; None when the schedule alone ends it."""
-        if self.duration_s <= 0:
-            return None
-        return self.duration_s + (self.ramp_s if self.arrivals == "staggered" else 0.0)
+__all__ = ["LoadPlan", "Target"]
 
 
 @dataclass(frozen=True, slots=True)

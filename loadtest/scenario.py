@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.azure_trace import TraceError, read_azure_csv
-from loadtest.plan import LoadSettings
+from loadtest.load_settings import LoadSettings
 from sim.core.settings import CtxSettings, GenSettings, OrchestratorSettings, SettingError, from_mapping
 
 __all__ = ["TABLES", "Scenario", "load_scenario", "scenario_names"]

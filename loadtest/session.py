@@ -6,7 +6,6 @@ Locust itself (its runner, its command line) is not known here: `users` and `loc
 
 from __future__ import annotations
 
-import dataclasses
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -22,10 +21,12 @@ from loadtest.outcomes import ABORTED
 from loadtest.plan import LoadPlan, Target
 from loadtest.pump import Exchange, Pump
 from loadtest.recorder import Recorder, write_json
+from loadtest.sender import SEQS_PER_COPY, Sender
 from loadtest.settler import Settler, Told
+from loadtest.shares import Share
 from loadtest.stamped_reader import StampedReader
 from loadtest.stream_reader import StreamReader
-from loadtest.workload import Prompts, plan_requests, request_bytes
+from loadtest.workload import PlannedRequest, Prompts, request_bytes
 from sim.core.settings import SettingError
 from sim.service.health import LoopHealth
 
@@ -36,7 +37,7 @@ LEAD_NS = 50_000_000
 SWEEP_S = 1.0
 FOLD_S = 0.1
 """Between two foldings of the times of tokens: 4,500 at 45,000 tokens a second, 2 ms of a read's delay at the most."""
-COPIES_PER_PROCESS = 10_000
+WHOLE = Share()
 
 
 class LoadSession:
@@ -51,11 +52,12 @@ class LoadSession:
         self.health = health
         self.closed = False
         self._target = Target.parse(plan.host)
-        self._trace: Sequence[TraceRow] = ()
+        self.trace: Sequence[TraceRow] = ()
         if plan.settings.arrivals == "trace":
-            self._trace = read_azure_csv(Path(plan.settings.trace))
+            self.trace = read_azure_csv(Path(plan.settings.trace))
         self._prompts = Prompts(plan.settings.seed)
-        self._copies: list[_Copy] = []
+        self._copies_begun = 0
+        self._senders: dict[int, Sender] = {}
         self._start_ns = self._start_cpu_ns = 0
         self._out = None if plan.out is None else Path(plan.out)
         self._lines = None
@@ -66,7 +68,7 @@ class LoadSession:
                 raise SettingError(f"out: cannot write to {self._out}: {error.strerror}") from None
         self.recorder = Recorder(self._lines)
         self._settler = Settler(plan, self.recorder, tell)
-        self._pump = Pump(Connections(*_resolve(self._target)), self._settler.first_token, self._on_end)
+        self.pump = Pump(Connections(*_resolve(self._target)), self._settler.first_token, self._on_end)
         self._sweeper = gevent.spawn(self._sweep)
         self._folder = gevent.spawn(self._fold)
 
@@ -77,61 +79,58 @@ class LoadSession:
         """
         target = Target.parse(host)
         connections = None if target == self._target else Connections(*_resolve(target))
-        self._pump.abort()
-        self._copies.clear()
+        self.pump.abort()
+        self._copies_begun = 0
+        self._senders.clear()
         if connections is not None:
-            self._pump.connections.close()
-            self._pump.connections = connections
+            self.pump.connections.close()
+            self.pump.connections = connections
             self._target = target
 
     def live_readers(self) -> list[StreamReader]:
         """Readers of the streams that are not recorded yet."""
-        return [*(exchange.reader for exchange in self._pump.live), *self._settler.unsettled()]
+        return [*(exchange.reader for exchange in self.pump.live), *self._settler.unsettled()]
 
-    def run_copy(self, stopping: Event, process: int = 0) -> None:
-        """Send one copy of the schedule and wait for its replies; blocks the calling greenlet until it is over.
+    def run_copy(
+        self, stopping: Event, number: int | None = None, share: Share = WHOLE, start_ns: int | None = None
+    ) -> None:
+        """Send this process's share of one copy of the load and wait for the replies; blocks the calling greenlet.
 
-        ``process`` numbers the load's processes, where there are several: every copy of every one has its own seed.
+        ``number`` is the copy's among all of the test (default: the next of this process): copy n has seed + n.
+        ``start_ns`` is when its time begins (default: now), CLOCK_MONOTONIC.
         ``stopping`` ends the sending; live streams may then finish.  When the greenlet is killed, or the plan's
         end has passed, they are closed as aborted.
         """
-        settings = self.plan.settings
-        seed = settings.seed + process * COPIES_PER_PROCESS + len(self._copies)
-        schedule = plan_requests(settings, seed, self._trace)
-        first_seq = self._copies[-1].seqs.stop if self._copies else 0
-        self.recorder.planned += len(schedule)
-        copy = _Copy(range(first_seq, first_seq + len(schedule)))
-        self._copies.append(copy)
-        start_ns = time.monotonic_ns() + LEAD_NS
+        number = self._copies_begun if number is None else number
+        self._copies_begun = max(self._copies_begun, number + 1)
+        sender = Sender(self, number, share, stopping)
+        self._senders[number] = sender
+        start_ns = start_ns or time.monotonic_ns() + LEAD_NS
         if not self._start_ns:
             self._start_ns, self._start_cpu_ns = start_ns, time.process_time_ns()
         try:
-            for planned in schedule:
-                request = dataclasses.replace(planned, seq=first_seq + planned.seq)
-                prompt = self._prompts.make(request.seq, request.prompt_tokens)
-                data = request_bytes(self._target, settings, prompt, request.output_tokens)
-                due_ns = start_ns + request.due_ns
-                if not _wait_until(due_ns, stopping) or self.closed:
-                    break
-                copy.sent()
-                reader = self._reader(keep=self._settler.keeps(request.seq))
-                exchange = self._pump.send(reader, data, due_ns, request)
-                self.recorder.start(due_ns, exchange.sent_ns)
-            left_s = None
-            if settings.end_s is not None:
-                end_ns = start_ns + int((settings.end_s + settings.stop_timeout_s) * 1e9)
-                left_s = max(0.0, (end_ns - time.monotonic_ns()) / 1e9)
-            copy.idle.wait(left_s)
+            sender.run(start_ns)
         finally:
-            for exchange in [exchange for exchange in self._pump.live if exchange.request.seq in copy.seqs]:
+            for exchange in [live for live in self.pump.live if live.request.seq in sender.seqs]:
                 exchange.close(ABORTED)
+
+    def written(self, request: PlannedRequest) -> bytes:
+        """The bytes of one request, to be made before it is due."""
+        prompt = self._prompts.make(request.seq, request.prompt_tokens)
+        return request_bytes(self._target, self.plan.settings, prompt, request.output_tokens)
+
+    def send(self, request: PlannedRequest, data: bytes, due_ns: int) -> None:
+        """Send one request now; its reply comes by callbacks."""
+        reader = self._reader(keep=self._settler.keeps(request.seq))
+        exchange = self.pump.send(reader, data, due_ns, request)
+        self.recorder.start(due_ns, exchange.sent_ns)
 
     def close(self) -> None:
         """End every live stream, judge what is left, and write the results.  OSError if they cannot be written."""
         if self.closed:
             return
         self.closed = True
-        self._pump.close()
+        self.pump.close()
         self._settler.settle_all()
         if self._out is not None and self._lines is not None:
             self._lines.close()
@@ -157,9 +156,9 @@ class LoadSession:
         return StreamReader(self.recorder.gaps, keep=keep)
 
     def _on_end(self, exchange: Exchange) -> None:
-        for copy in self._copies:
-            if exchange.request.seq in copy.seqs:
-                copy.ended()
+        sender = self._senders.get(exchange.request.seq // SEQS_PER_COPY)
+        if sender is not None:
+            sender.ended()
         self._settler.ended(exchange)
 
     def _fold(self) -> None:
@@ -170,36 +169,7 @@ class LoadSession:
     def _sweep(self) -> None:
         while True:
             gevent.sleep(SWEEP_S)
-            self._pump.sweep(int(self.plan.settings.timeout_s * 1e9))
-
-
-class _Copy:
-    """One user's copy of the load: its stream numbers, how many are live, and whether none is."""
-
-    def __init__(self, seqs: range) -> None:
-        self.seqs = seqs
-        self.idle = Event()
-        self.idle.set()
-        self._live = 0
-
-    def sent(self) -> None:
-        self._live += 1
-        self.idle.clear()
-
-    def ended(self) -> None:
-        self._live -= 1
-        if not self._live:
-            self.idle.set()
-
-
-def _wait_until(due_ns: int, stopping: Event) -> bool:
-    """Sleep until ``due_ns``; False if ``stopping`` came first."""
-    if due_ns <= time.monotonic_ns():
-        gevent.sleep(0)  # late already: let the hub read before the next send
-    while (left_ns := due_ns - time.monotonic_ns()) > 0:
-        if stopping.wait(left_ns / 1e9):
-            return False
-    return not stopping.is_set()
+            self.pump.sweep(int(self.plan.settings.timeout_s * 1e9))
 
 
 def _resolve(target: Target) -> tuple[int, Any]:

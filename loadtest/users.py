@@ -41,7 +41,7 @@ class StreamUser(User):
     def send_schedule(self) -> None:
         """The user's whole life."""
         assert self.session is not None
-        self.session.run_copy(self._stopping, process=self.environment.runner.worker_index)
+        self.session.run_copy(self._stopping)
         if not self._stopping.is_set():
             StreamUser.over += 1
             self._end_test_after_the_last()

@@ -24,7 +24,8 @@ from random import Random
 
 from loadtest import arrivals
 from loadtest.azure_trace import TraceRow
-from loadtest.plan import LoadSettings, Target
+from loadtest.load_settings import LoadSettings
+from loadtest.plan import Target
 from sim.core.tokens import BYTES_PER_TOKEN
 
 __all__ = ["PRESETS", "LogNormal", "PlannedRequest", "Prompts", "plan_requests", "request_bytes"]
@@ -64,12 +65,18 @@ PRESETS = {
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequest:
-    """Request ``seq`` of the schedule, due ``due_ns`` after the load's start."""
+    """Request ``seq`` of the schedule, due ``due_ns`` after the load's start.
+
+    ``prefix``: what the prompt begins with, as (text number, tokens) pieces that requests share where they are equal;
+    ``prompt_tokens`` counts them too.  ``cancel_after``: tokens after which the client cancels (0: it does not).
+    """
 
     seq: int
     due_ns: int
     prompt_tokens: int
     output_tokens: int
+    prefix: tuple[tuple[int, int], ...] = ()
+    cancel_after: int = 0
 
 
 def plan_requests(settings: LoadSettings, seed: int, trace: Sequence[TraceRow] = ()) -> list[PlannedRequest]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import aiohttp
 
 from loadtest.experiment.lockstep import EVENT_END, Lockstep
-from loadtest.plan import LoadSettings, Target
+from loadtest.load_settings import LoadSettings
+from loadtest.plan import Target
 from loadtest.workload import Prompts, request_bytes
 
 __all__ = ["BASE", "LOADS", "CountedLoad", "send_load"]

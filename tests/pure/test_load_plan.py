@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from loadtest.plan import LoadPlan, LoadSettings, Target
+from loadtest.load_settings import LoadSettings
+from loadtest.plan import LoadPlan, Target
 from sim.core.settings import GenSettings, SettingError, describe, from_mapping
 
 PLAN = LoadPlan(
@@ -78,7 +79,7 @@ def test_a_plan_file_that_cannot_be_read_is_told(tmp_path):
         ({"arrivals": "trace"}, "load.trace: arrivals are 'trace', but no file is given"),
         ({"arrivals": "poisson", "duration_s": 1}, "load.request_rate: poisson arrivals need a rate above 0"),
         ({"arrivals": "constant", "request_rate": 1}, "load.duration_s: constant arrivals need an end"),
-        ({"lengths": "mooncake"}, "load.lengths: 'mooncake' is not one of fixed, azure-conv, azure-code"),
+        ({"lengths": "mooncake"}, "load.lengths: 'mooncake' is not one of fixed, range, azure-conv, azure-code, file"),
         ({"speed": 0}, "load.speed: 0.0 is out of range; allowed: 0.001 to 10000"),
     ],
 )

@@ -10,7 +10,8 @@ from random import Random
 import pytest
 
 from loadtest.azure_trace import TraceRow
-from loadtest.plan import LoadSettings, Target
+from loadtest.load_settings import LoadSettings
+from loadtest.plan import Target
 from loadtest.workload import PRESETS, LogNormal, PlannedRequest, Prompts, plan_requests, request_bytes
 from sim.core.requests import read_client_request
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtest.plan import LoadPlan, LoadSettings
+from loadtest.load_settings import LoadSettings
+from loadtest.plan import LoadPlan
 from sim.core.settings import GenSettings
 
 ROOT = Path(__file__).parents[2]

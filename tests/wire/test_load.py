@@ -12,7 +12,8 @@ import time
 
 import pytest
 
-from loadtest.plan import LoadPlan, LoadSettings
+from loadtest.load_settings import LoadSettings
+from loadtest.plan import LoadPlan
 from loadtest.workload import plan_requests
 from sim.core.chunks import full_answer
 from sim.core.histogram import LogHistogram

@@ -14,7 +14,8 @@ import pytest
 
 from loadtest import connections, pump, settler
 from loadtest.connections import KEEP_IDLE_NS, Connections
-from loadtest.plan import LoadPlan, LoadSettings
+from loadtest.load_settings import LoadSettings
+from loadtest.plan import LoadPlan
 from loadtest.pump import Exchange, Pump
 from loadtest.recorder import Recorder
 from loadtest.session import LoadSession
@@ -211,18 +212,18 @@ def test_releasing_a_connection_closes_those_that_have_been_idle_for_too_long(cl
 def test_a_test_that_starts_anew_drops_connections_to_another_host_and_closes_live_streams(server):
     host, port = server.getsockname()
     session = LoadSession(LoadPlan(host=f"http://{host}:{port}", settings=LoadSettings()), health(), [].append)
-    pool = session._pump.connections
+    pool = session.pump.connections
     kept = connected(pool)
     pool.release(kept, keep=True)
     session.begin(f"http://{host}:{port}")
-    assert (session._pump.connections is pool, kept.fileno() >= 0) == (True, True)
+    assert (session.pump.connections is pool, kept.fileno() >= 0) == (True, True)
 
-    live = session._pump.send(read([]), b"x", 0, REQUEST)  # takes the one that is kept
+    live = session.pump.send(read([]), b"x", 0, REQUEST)  # takes the one that is kept
     kept = connected(pool)
     pool.release(kept, keep=True)
     session.begin("http://127.0.0.1:9")
     assert (live.reader.fault, kept.fileno()) == ("aborted", -1)
-    assert session._pump.connections is not pool
+    assert session.pump.connections is not pool
     session.close()
     assert session.recorder.outcomes == {"aborted": 1}
 

@@ -11,7 +11,7 @@ import pytest
 from loadtest.experiment import counted_load, lockstep
 from loadtest.experiment.counted_load import LOADS, send_load
 from loadtest.experiment.lockstep import Lockstep
-from loadtest.plan import LoadSettings
+from loadtest.load_settings import LoadSettings
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 REQUEST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
