@@ -22,7 +22,7 @@ __all__ = ["STATES", "Finding"]
 STATES = ("bad", "limits", "ok")
 """By weight."""
 
-STREAMS_WANTED = 3_000
+STREAMS_WANTED = 9_000
 """Streams of the largest load the project is tested with."""
 SEED_TOK_S = 15_400.0
 SEED_CPUS = 1.5
@@ -155,7 +155,7 @@ def descriptors_finding(soft: int, hard: int) -> Finding:
     streams = max(0, (hard - SPARE_DESCRIPTORS) // 2)
     state = "ok" if streams >= STREAMS_WANTED else "limits" if streams else "bad"
     figures = {"soft": soft, "hard": hard, "streams": streams}
-    meaning = f"at most {streams:,} streams (two each in the orchestrator)"
+    meaning = f"at most {streams:,} streams an orchestrator (two each); a hard limit of 20,000 is common"
     return Finding("sockets", "open files", f"soft {soft:,}, hard {hard:,}", state, meaning, figures)
 
 
