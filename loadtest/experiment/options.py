@@ -77,6 +77,13 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("scenario", metavar="SCENARIO", help="a name (see `disagg-sim scenarios`) or a TOML file")
     _add_run_options(run, scenario=None)
     run.add_argument("--duration", type=positive, default=None, metavar="S", help="time in which requests start")
+    run.add_argument(
+        "--workers",
+        type=_at_least_one,
+        default=1,
+        metavar="N",
+        help="split the load among N Locust workers and a master (default 1: one process)",
+    )
 
     profile = verbs.add_parser("profile", help="where do a chunk's microseconds go? (needs py-spy)")
     profile.add_argument(
