@@ -227,6 +227,9 @@ class MasterLoad:
             if not self._running:
                 continue
             heard = self._heard()
+            for worker in self._gone.intersection(heard):
+                log.warning("%s (%s) is back", self._reports.workers[worker].name, worker)
+                self._gone.discard(worker)
             for worker in self._present():
                 if worker not in heard:
                     self._lose(worker)

@@ -7,6 +7,7 @@ Locust's own reports, every 3 s, and at once when a test ends.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 import json
@@ -140,10 +141,10 @@ class WorkerLoad:
 
     def _prepare(self, plan: LoadPlan, copies: float) -> None:
         check_limits(plan.settings, copies)
-        if self._session is not None and self._session.plan.settings == plan.settings:
-            self._session.begin(plan.host)
-            return
         if self._session is not None:
+            if dataclasses.replace(self._session.plan, host=plan.host) == plan:
+                self._session.begin(plan.host)
+                return
             self._session.close()
         self._session = LoadSession(plan, self._health, self._tell, self._lines)
 

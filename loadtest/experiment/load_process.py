@@ -10,7 +10,7 @@ from pathlib import Path
 
 import loadtest
 from loadtest.experiment.ports import free_ports
-from loadtest.experiment.processes import STOP_TIMEOUT_S, ChildProcess
+from loadtest.experiment.processes import READY_TIMEOUT_S, STOP_TIMEOUT_S, ChildProcess
 from loadtest.experiment.topology import Topology
 from loadtest.plan import LoadPlan
 from loadtest.scenario import Scenario
@@ -46,7 +46,7 @@ async def start_load(
         return await ChildProcess.start("locust", argv, logs / "locust.log", cpus, announces=False)
     port = str(free_ports(1)[0])
     argv += ["--master", "--master-bind-host", "127.0.0.1", "--master-bind-port", port]
-    argv += ["--expect-workers", str(workers)]
+    argv += ["--expect-workers", str(workers), "--expect-workers-max-wait", f"{READY_TIMEOUT_S:.0f}"]
     master = await LoadMaster.start("locust", argv, logs / "locust.log", cpus, announces=False)
     await master.start_workers(workers, port, logs, cpus)
     return master

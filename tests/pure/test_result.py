@@ -380,7 +380,7 @@ def test_a_worker_that_died_makes_the_run_suspect_and_is_named(tmp_path: Path) -
 
     (reason,) = [reason for reason in result["verdict"]["reasons"] if reason["code"] == "worker_lost"]
     assert (reason["state"], reason["figure"]) == ("suspect", 50.0)
-    assert reason["text"].startswith("the load's worker load1 died: 50 of the 250 streams")
+    assert reason["text"].startswith("the load's worker load1 was lost: 50 of the 250 streams")
 
 
 def test_a_gen_server_that_cannot_hold_its_rate_is_named(tmp_path: Path) -> None:

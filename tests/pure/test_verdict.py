@@ -192,7 +192,7 @@ CASES = [
         with_facts(lost_workers={"load1": (1_500, 3_000)}),
         "worker_lost",
         "suspect",
-        "the load's worker load1 died: 1,500 of the 3,000 streams of its share have no outcome",
+        "the load's worker load1 was lost: 1,500 of the 3,000 streams of its share have no outcome",
     ),
     (with_facts(steal_share=0.02), "steal", "suspect", "took 2 % of the CPU time"),
     (with_facts(steal_share=0.2), "steal", "void", "took 20 % of the CPU time"),

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 import urllib.request
 from pathlib import Path
@@ -14,6 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
+from loadtest.experiment import load_process
+from loadtest.experiment.processes import ChildFailedError
+from loadtest.experiment.topology import Pinning, Topology
+from loadtest.scenario import load_scenario
 from tests.system.conftest import finish, start
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
@@ -42,6 +47,24 @@ def started(out: Path) -> Any:
 def live(ops: str) -> int:
     with urllib.request.urlopen(f"{ops}/admin/counters", timeout=10) as answer:
         return int(json.loads(answer.read())["streams"]["live"])
+
+
+async def test_a_master_that_cannot_start_is_told_and_no_worker_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "logs").mkdir()
+    topology = Topology(tmp_path, Pinning(frozenset(), frozenset()))
+    monkeypatch.setattr(Topology, "url", "http://127.0.0.1:1")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr(load_process, "free_ports", lambda count: [taken.getsockname()[1]] * count)
+        with pytest.raises(ChildFailedError, match="locust ended with code") as failure:
+            await load_process.start_load(topology, load_scenario("smoke"), 0, workers=2)
+
+    assert "busy" in str(failure.value) or "in use" in str(failure.value)
+    left = [child for child in psutil.Process().children() if "locustfile" in " ".join(child.cmdline())]
+    assert left == []
 
 
 def test_the_counts_of_all_parties_agree(tmp_path: Path) -> None:

@@ -227,6 +227,62 @@ async def test_by_hand_a_shape_says_how_many_copies_there_are(tmp_path):
     assert numbers == [copy * SEQS_PER_COPY + seq for copy in range(5) for seq in range(2)]
 
 
+@contextlib.asynccontextmanager
+async def by_hand(tmp_path, url, workers, *arguments):
+    """A master and its workers as processes of their own; a further worker can be started the same way."""
+    port = free_port()
+    common = ["--headless", "--master", "--expect-workers", str(workers), "--only-summary", "--host", url]
+    async with contextlib.AsyncExitStack() as stack:
+        run = await stack.enter_async_context(locust(tmp_path, *common, *master_on(port), *arguments))
+
+        async def worker():
+            argv = ["--worker", "--master-host", "127.0.0.1", "--master-port", str(port)]
+            one = await stack.enter_async_context(locust(tmp_path, *argv))
+            await one.ready()
+            return one
+
+        yield run, worker, [await worker() for _ in range(workers)]
+
+
+async def test_copies_that_a_dead_workers_users_would_have_asked_for_are_sent_by_the_others(tmp_path):
+    """Three users, one every 4 s, by turns on two workers; one worker dies after the first copy."""
+    async with scripted(as_asked) as server:
+        load = ["-u", "3", "-r", "0.25", "--set", "streams=4", "--set", "ramp_s=0"]
+        async with by_hand(tmp_path, server.url, 2, *load) as (run, _, workers):
+            async with asyncio.timeout(LONG):
+                while len(server.requests) < 4:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            workers[1].process.kill()
+            assert await run.end() == 0
+
+    numbers = list(map(number_of, server.requests))
+    assert len(numbers) == len(set(numbers))
+    assert sorted(numbers[:4]) == [0, 1, 2, 3]
+    assert {number // SEQS_PER_COPY for number in numbers} == {0, 1, 2}
+
+
+async def test_a_worker_that_comes_while_a_test_runs_takes_no_part_in_it(tmp_path):
+    go_on = asyncio.Event()
+
+    async def play(peer, request):
+        await go_on.wait()
+        await as_asked(peer, request)
+
+    async with scripted(play) as server:
+        load = ["-u", "2", "-r", "2", "--set", "streams=4", "--set", "ramp_s=0"]
+        async with by_hand(tmp_path, server.url, 1, *load) as (run, worker, (first,)):
+            async with asyncio.timeout(LONG):
+                while len(server.requests) < 8:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            late = await worker()  # the master has dealt with it when it is ready
+            go_on.set()
+            assert await run.end() == 0
+            assert [await first.end(), await late.end()] == [0, 0]
+
+    assert sorted(map(number_of, server.requests)) == [*range(4), *range(SEQS_PER_COPY, SEQS_PER_COPY + 4)]
+    assert re.search(r"POST +E2E +8 +0\(", run.stderr)
+
+
 async def test_with_the_web_ui_a_test_can_be_started_again_and_is_the_same_test(tmp_path):
     port = free_port()
     url = f"http://127.0.0.1:{port}"
