@@ -27,7 +27,7 @@ class MasterResults:
     """Results of ``plan``; SettingError if its trace cannot be read or its directory cannot be written."""
 
     def __init__(self, plan: LoadPlan, health: LoopHealth) -> None:
-        self.reports = WorkerReports(Recorder())
+        self.reports = WorkerReports(Recorder)
         self._settings = plan.settings
         self._health = health
         self._started_cpu_ns = time.process_time_ns()

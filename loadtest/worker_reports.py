@@ -10,12 +10,12 @@ Pure.  Who sends reports is `worker_load`, who waits for them `master_load`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from loadtest.recorder import Recorder, Totals
-from loadtest.recorder_state import add_state, add_totals, counting
+from loadtest.recorder_state import add_state, add_totals
 from sim.core.histogram import LogHistogram
 from sim.service.health import KEPT_SAMPLES
 
@@ -75,11 +75,12 @@ class WorkerRecord:
 
 
 class WorkerReports:
-    """Reports of all workers, and the load as a whole: a `LoadView`.  ``blank`` is what counts are added up in."""
+    """Reports of all workers, and the load as a whole: a `LoadView`.  ``blank`` makes what counts are added up in."""
 
-    def __init__(self, blank: Recorder) -> None:
+    def __init__(self, blank: Callable[[], Recorder]) -> None:
         self.workers: dict[str, WorkerRecord] = {}
-        self._merged = blank
+        self._blank = blank
+        self._merged = blank()
         self._fresh = True
 
     def take(self, worker_id: str, report: Mapping[str, Any]) -> str:
@@ -96,7 +97,7 @@ class WorkerReports:
     def recorder(self) -> Recorder:
         """Everything counted by all workers, as of their newest reports."""
         if not self._fresh:
-            vars(self._merged).update(counting(Recorder()))
+            self._merged = self._blank()
             for record in self.workers.values():
                 if record.counted:
                     add_state(self._merged, record.counted)

@@ -106,7 +106,7 @@ def counted(*outcomes, planned=0):
 
 
 def test_the_newest_report_of_each_worker_counts_and_lines_and_samples_are_kept_once():
-    reports = WorkerReports(Recorder())
+    reports = WorkerReports(Recorder)
     for worker in "ab":
         reports.take(worker, report())
     reports.workers["a"].index, reports.workers["b"].index = 0, 1
@@ -133,7 +133,7 @@ def test_the_newest_report_of_each_worker_counts_and_lines_and_samples_are_kept_
 
 
 def test_of_a_worker_that_is_gone_everything_without_a_line_is_lost():
-    reports = WorkerReports(Recorder())
+    reports = WorkerReports(Recorder)
     for index, worker in enumerate("ab"):
         reports.take(worker, report())
         reports.workers[worker].index = index
@@ -149,7 +149,7 @@ def test_of_a_worker_that_is_gone_everything_without_a_line_is_lost():
 
 
 def test_a_worker_that_dies_before_its_first_report_has_planned_its_share_all_the_same():
-    reports = WorkerReports(Recorder())
+    reports = WorkerReports(Recorder)
     reports.take("a", report())
     reports.workers["a"].index = 0
     reports.workers["a"].lose(4)
