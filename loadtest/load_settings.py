@@ -142,8 +142,10 @@ class LoadSettings:
                 raise SettingError(f"{name}_max: lengths are {self.lengths!r}; it is for range")
         if (self.lengths == "file") != bool(self.lengths_file):
             raise SettingError("lengths_file: goes with lengths = 'file', and that with it")
-        if self.cancel_share and not self.stream:
-            raise SettingError("cancel_share: only streams are cancelled, and stream is false")
+        if not self.stream:
+            for name in ("cancel_share", "goodput_ttft_ms", "goodput_itl_ms"):
+                if getattr(self, name):
+                    raise SettingError(f"{name}: it is for streams, and stream is false")
 
     def rates_of_steps(self) -> list[float]:
         """``step_rates`` as numbers, requests per second.  SettingError for what is none."""

@@ -51,10 +51,10 @@ def test_every_outcome_is_explained_on_the_page():
 
 def test_values_hold_ended_and_live_streams():
     recorder = Recorder()
-    recorder.start(0, 2 * MS)
-    recorder.start(0, 7 * MS)
+    recorder.start(0, 0, 2 * MS)
+    recorder.start(0, 4 * MS, 11 * MS)
     recorder.first_token(0, 2 * MS, 30 * MS)
-    recorder.itl.record_ns(5 * MS, 3)
+    recorder.gaps.record_ns(5 * MS, 3)
     done = read(reads_of(events_of(13)))
     recorder.end(record(), done)
     recorder.end(record("http_503"), read([]))

@@ -16,6 +16,7 @@ def record(outcome="ok", **changes):
     fields = {
         "seq": 3,
         "planned_ns": 100 * MS,
+        "ready_ns": 100 * MS,
         "sent_ns": 101 * MS,
         "first_byte_ns": 110 * MS,
         "first_token_ns": 111 * MS,
@@ -43,8 +44,8 @@ def test_a_line_holds_the_record_and_a_detail_only_where_there_is_one():
 
     assert first["seq"] == 3
     assert list(first) == [
-        "seq", "planned_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns", "end_ns", "prompt_tokens",
-        "asked_tokens", "tokens", "chunks", "events", "outcome", "checked",
+        "seq", "planned_ns", "ready_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns", "end_ns",
+        "prompt_tokens", "asked_tokens", "tokens", "chunks", "events", "outcome", "checked",
     ]  # fmt: skip
     assert second == {**first, "outcome": "cut", "detail": "the connection ended"}
 
@@ -54,12 +55,13 @@ def test_counts_add_up_over_streams_by_outcome():
     events = events_of(13, dialect="openai", finish="own")
     recorder.planned = 6
     for outcome in ("ok", "ok", "cut", "http_429", "aborted"):
-        recorder.start(0, 2 * MS)
+        recorder.start(0, 0, 2 * MS)
         recorder.end(record(outcome), read(reads_of(events)))
     found = recorder.to_json()
 
     assert found["streams"] == {
-        "planned": 6, "started": 5, "ok": 2, "ended_early": 0, "failed": {"cut": 1, "http_429": 1}, "aborted": 1
+        "planned": 6, "started": 5, "unsent": 0, "ok": 2, "ended_early": 0, "failed": {"cut": 1, "http_429": 1},
+        "aborted": 1,
     }  # fmt: skip
     assert found["tokens"] == found["chunks"] == 65
     assert found["events"] == 5 * len(events)
