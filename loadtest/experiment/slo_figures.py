@@ -22,13 +22,13 @@ def goodput_figures(files: RunFiles) -> dict[str, Any] | None:
     if not counts:
         return None
     within, of = counts["within"], counts["of"]
-    seconds = _seconds(files)
+    seconds, interval = _seconds(files), wilson_interval(within, of)
     return {
         "limits": {name: limit or None for name, limit in counts["limits"].items()},
         "within": within,
         "of": of,
         "share": within / of if of else None,
-        "ci95": wilson_interval(within, of),
+        "ci95": None if interval is None else list(interval),
         "requests_per_s": within / seconds if seconds else None,
         "missed": dict(counts["missed"]),
     }

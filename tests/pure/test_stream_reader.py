@@ -171,6 +171,27 @@ def test_a_gap_is_shared_by_the_tokens_of_the_later_event():
     assert (gaps.count, gaps.sum_ns, gaps.max_ns) == (6, 20 * MS, 5 * MS)
 
 
+def test_the_gap_between_chunks_is_counted_once_whatever_they_hold():
+    several = read(reads_of(events_of(10, tokens_per_chunk=4))).gaps.inter_chunk
+    assert (several.count, several.sum_ns, several.max_ns) == (2, 20 * MS, 10 * MS)
+
+    single = read(reads_of(events_of(10))).gaps
+    assert single.inter_chunk.to_json() == single.itl.to_json()
+    assert (single.inter_chunk.count, single.inter_chunk.sum_ns) == (9, 90 * MS)
+
+
+@pytest.mark.parametrize("foresee", [True, False])
+def test_with_several_tokens_a_chunk_neither_role_nor_finish_nor_usage_is_a_token(foresee):
+    """Reads at 10 ms: head; 20: role; 30, 40, 50: tokens 0-3, 4-7, 8-9; then finish, usage, [DONE]."""
+    events = events_of(10, tokens_per_chunk=4, dialect="openai", finish="own", usage="null")
+    reader = read(reads_of(events), foresee=foresee)
+
+    assert (reader.first_token_ns, reader.last_token_ns) == (30 * MS, 50 * MS)
+    assert (reader.tokens, reader.chunks, reader.events) == (10, 3, 7)
+    assert (reader.role_events, reader.finish_events, reader.usage_events, reader.done_events) == (1, 1, 1, 1)
+    assert (reader.gaps.itl.count, reader.gaps.inter_chunk.count) == (6, 2)
+
+
 def test_of_several_events_in_one_read_the_first_has_the_gap():
     head, role, first, *rest = reads_of(events_of(5))
     gaps = read([head + role + first, b"".join(rest)]).gaps.itl
