@@ -235,9 +235,7 @@ def test_a_cap_is_said_with_what_it_held_back_and_left_unsent(tmp_path: Path) ->
     text = latency_text(tmp_path, files)
     words = " ".join(text.split())
 
-    assert re.search(
-        r"^held back by the cap +300.0 ms +300.0 ms +300.0 ms +300.0 ms +300.0 ms +100$", text, re.MULTILINE
-    )
+    assert re.search(r"^held back by the cap( +300.0 ms){5} +100$", text, re.MULTILINE)
     assert (
         "The cap of 10 requests under way held 100 of 400 back, by 300.0 ms at p50, 300.0 ms at p99, 300.0 ms at most. "
         "Latency from planned has that wait, latency from sent and the send lateness have not. 12 that were due got no "
