@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadtest.experiment.number_formats import duration
+from loadtest.experiment.sentences import qualified
 
 __all__ = ["goodput_sentence", "latency_rows", "latency_sentences"]
 
@@ -33,9 +34,9 @@ def latency_rows(client: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def latency_sentences(client: Mapping[str, Any]) -> list[str]:
-    """What the cap did or a closed loop can't see, then the goodput."""
-    concurrency, goodput = client.get("concurrency"), goodput_sentence(client.get("goodput"))
+def latency_sentences(client: Mapping[str, Any], state: str) -> list[str]:
+    """What the cap did or a closed loop can't see, then the goodput; ``state`` is the verdict's."""
+    concurrency, goodput = client.get("concurrency"), goodput_sentence(client.get("goodput"), state)
     found = []
     if concurrency is not None and concurrency["closed_loop"]:
         found.append(
@@ -62,23 +63,23 @@ def _cap_sentence(client: Mapping[str, Any], cap: int) -> str:
     return f"{text} {unsent:,} that were due got no slot before the end, and were never sent." if unsent else text
 
 
-def goodput_sentence(goodput: Mapping[str, Any] | None) -> str | None:
+def goodput_sentence(goodput: Mapping[str, Any] | None, state: str) -> str | None:
     """Share within the limits with its interval, the rate, and what the others missed; None without limits."""
     if goodput is None:
         return None
     limits = " and ".join(
-        f"{_LIMITS[name]} <= {limit:g} ms" for name, limit in goodput["limits"].items() if limit is not None
+        f"{_LIMITS[name]} within {limit:,g} ms" for name, limit in goodput["limits"].items() if limit is not None
     )
     if goodput["share"] is None:
         return f"Goodput ({limits}): no stream to judge by."
     low, high = goodput["ci95"]
     rate = goodput["requests_per_s"]
     text = (
-        f"Goodput: {goodput['share'] * 100:.1f} % [{low * 100:.1f}, {high * 100:.1f}] of {goodput['of']:,} streams had "
-        f"{limits}{'' if rate is None else f'; {rate:,.2f} requests/s'}"
+        f"Goodput: {goodput['share'] * 100:.1f} % [{low * 100:.1f}, {high * 100:.1f}] of {goodput['of']:,} streams "
+        f"kept {limits}{'' if rate is None else f'; {rate:,.2f} requests/s'}"
     )
     missed = ", ".join(f"{_MISSED.get(what, what)} {n:,}" for what, n in goodput["missed"].items() if n)
-    return f"{text}. Missed: {missed}." if missed else f"{text}."
+    return qualified(f"{text}. Missed: {missed}." if missed else f"{text}.", state)
 
 
 _LIMITS = {"ttft_ms": "TTFT from planned", "itl_ms": "mean ITL", "e2e_ms": "E2E from planned"}

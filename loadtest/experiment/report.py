@@ -57,7 +57,11 @@ def render_report(files: RunFiles, result: Mapping[str, Any]) -> str:
         vitals=_vitals(result),
         streams_sentence=sentences.streams_sentence(result["client"]["streams"]),
         latency_rows=latency_rows(result["client"]),
-        latency_sentences=[text for text in latency_sentences(result["client"]) if text not in words["answers"]],
+        latency_sentences=[
+            text
+            for text in latency_sentences(result["client"], result["verdict"]["state"])
+            if text not in words["answers"]
+        ],
         instruments=_instruments(files),
         command=shlex.join(files.manifest["command"]),
         facts=_facts(files),
@@ -149,7 +153,7 @@ def _run_words(result: Mapping[str, Any]) -> dict[str, Any]:
             f"Half of the streams had their first token within {duration(client['ttft_s']['p50'])} of the planned "
             f"send, 99 in 100 within {duration(client['ttft_s']['p99'])}."
         )
-    goodput = goodput_sentence(client["goodput"])
+    goodput = goodput_sentence(client["goodput"], result["verdict"]["state"])
     if goodput is not None:
         answers.append(goodput)
     if relay["cpu_us_per_chunk"]:

@@ -130,7 +130,7 @@ def _run(result: Mapping[str, Any]) -> list[str]:
         for label, key in latency_rows(client)
     ]
     lines = ["", *table(["latency", *columns, "n"], rows), ""]
-    for sentence in latency_sentences(client):
+    for sentence in latency_sentences(client, result["verdict"]["state"]):
         lines += [*wrapped(sentence), ""]
     rows = [
         [

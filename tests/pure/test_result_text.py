@@ -264,14 +264,21 @@ def test_goodput_is_a_sentence_with_limits_interval_and_what_was_missed(tmp_path
     words = " ".join(latency_text(tmp_path, capped_run(goodput=GOODPUT)).split())
 
     assert re.search(
-        r"Goodput: 75.0 % \[70.5, 79.0\] of 400 streams had TTFT from planned <= 500 ms and E2E from planned <= "
-        r"9000 ms; "
+        r"Goodput: 75.0 % \[70.5, 79.0\] of 400 streams kept TTFT from planned within 500 ms and E2E from planned "
+        r"within 9,000 ms; "
         r"\d+\.\d\d requests/s. Missed: TTFT 90, E2E 20\.",
         words,
     )
-    assert goodput_sentence(None) is None
+    assert goodput_sentence(None, "valid") is None
     nothing = {"limits": {"ttft_ms": 1.0, "itl_ms": None, "e2e_ms": None}, "share": None}
-    assert goodput_sentence(nothing) == "Goodput (TTFT from planned <= 1 ms): no stream to judge by."
+    assert goodput_sentence(nothing, "valid") == "Goodput (TTFT from planned within 1 ms): no stream to judge by."
+
+
+def test_the_goodput_of_a_void_run_is_not_to_be_quoted(tmp_path: Path) -> None:
+    files = capped_run(goodput=GOODPUT)
+    files["manifest.json"]["failure"] = "gen0 died"
+
+    assert "not to be used: Goodput: 75.0 %" in latency_text(tmp_path, files)
 
 
 def test_gaps_between_chunks_have_a_row_only_where_they_are_not_the_tokens(tmp_path: Path) -> None:
