@@ -12,7 +12,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,54 +19,14 @@ from loadtest.goodput import LEFT_OUT, MISSES, GoodputLimits
 from loadtest.outcomes import ABORTED, OK
 from loadtest.reply_events import ReplyEvents
 from loadtest.stream_reader import StreamReader
+from loadtest.stream_record import StreamRecord
 from loadtest.time_log import TimeLog, TokenGaps
 from sim.core.histogram import LogHistogram
 
-__all__ = ["KINDS", "Recorder", "StreamRecord", "Totals", "write_json"]
+__all__ = ["KINDS", "Recorder", "Totals", "write_json"]
 
 NO_LIMITS = GoodputLimits()
 KINDS = ("chunks", "role_events", "finish_events", "usage_events", "done_events", "other_events")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamRecord:
-    """One line of streams.jsonl.  Times are CLOCK_MONOTONIC ns, None for what did not happen.
-
-    ``ready_ns`` is when a cap on concurrency let the request go, which is ``planned_ns`` without one; ``sent_ns`` when
-    the load set out to send (connecting included), ``checked`` how closely the reply was looked at: "bytes" or
-    "counted".
-    """
-
-    seq: int
-    planned_ns: int
-    ready_ns: int
-    sent_ns: int
-    first_byte_ns: int | None
-    first_token_ns: int | None
-    last_token_ns: int | None
-    end_ns: int
-    prompt_tokens: int
-    asked_tokens: int
-    tokens: int
-    chunks: int
-    events: int
-    outcome: str
-    checked: str
-    detail: str = ""
-
-    @property
-    def tpot_ns(self) -> float | None:
-        """Time per output token, the mean of the stream's inter-token latencies; None with one token or none."""
-        if self.tokens < 2 or self.first_token_ns is None or self.last_token_ns is None:
-            return None
-        return (self.last_token_ns - self.first_token_ns) / (self.tokens - 1)
-
-    def line(self) -> str:
-        """The JSON line, ``detail`` only where there is one."""
-        fields = dataclasses.asdict(self)
-        if not self.detail:
-            del fields["detail"]
-        return json.dumps(fields, separators=(",", ":")) + "\n"
 
 
 class Totals:
@@ -110,7 +69,6 @@ class Recorder:
         self.gaps = TimeLog()
         self.shared_gaps = LogHistogram()
         self.chunk_gaps = LogHistogram()
-        self.token_gaps = TokenGaps(self.gaps, self.shared_gaps, self.chunk_gaps)
         self.transits = TimeLog()
         self.lateness = LogHistogram()  # of sends, from ready_ns
         self.held = LogHistogram()  # by the cap, of the requests that were held
@@ -119,18 +77,24 @@ class Recorder:
         self.e2e = LogHistogram()
         self.e2e_from_sent = LogHistogram()
         self.tpot = LogHistogram()
+        self._token_gaps = TokenGaps(self.gaps, self.shared_gaps, self.chunk_gaps)
         self._lines = lines
         self._limits = limits
 
     @property
+    def token_gaps(self) -> TokenGaps:
+        """What readers note the gaps of their tokens in."""
+        return self._token_gaps
+
+    @property
     def itl(self) -> LogHistogram:
         """Inter-token latency, every token but a stream's first."""
-        return self.token_gaps.itl
+        return self._token_gaps.itl
 
     @property
     def inter_chunk(self) -> LogHistogram:
         """Inter-chunk latency, every chunk but a stream's first."""
-        return self.token_gaps.inter_chunk
+        return self._token_gaps.inter_chunk
 
     @property
     def transit(self) -> LogHistogram:

@@ -17,9 +17,10 @@ from gevent.event import Event
 from loadtest.outcomes import ABORTED, OK
 from loadtest.plan import LoadPlan
 from loadtest.pump import Exchange
-from loadtest.recorder import Recorder, StreamRecord
+from loadtest.recorder import Recorder
 from loadtest.stream_check import Expectation, judge
 from loadtest.stream_reader import StreamReader
+from loadtest.stream_record import StreamRecord
 from loadtest.workload import PlannedRequest
 from sim.core.chunks import ChunkShape
 from sim.core.tokens import cached_tokens_of

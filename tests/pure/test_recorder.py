@@ -8,7 +8,8 @@ import json
 import pytest
 
 from loadtest.goodput import GoodputLimits
-from loadtest.recorder import Recorder, StreamRecord, write_json
+from loadtest.recorder import Recorder, write_json
+from loadtest.stream_record import StreamRecord
 from sim.core.histogram import LogHistogram
 from tests.pure.replies import MS, events_of, read, reads_of
 
