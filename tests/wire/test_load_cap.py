@@ -6,6 +6,8 @@ import asyncio
 import signal
 import socket
 
+import pytest
+
 from sim.core.histogram import LogHistogram
 from sim.core.usage import Usage
 from tests.pure.replies import events_of
@@ -145,6 +147,23 @@ async def test_a_signal_while_requests_wait_for_a_slot_keeps_what_was_measured(t
     streams = run.client["streams"]
     assert (streams["started"], streams["aborted"]) == (2, 2)
     assert 0 < streams["unsent"] == streams["planned"] - 2 < 10_000 - 2
+
+
+@pytest.mark.parametrize("arrivals", ["constant", "closed"])
+async def test_a_stop_lets_streams_finish_and_sends_none_of_those_that_wait(tmp_path, arrivals):
+    """Locust's --run-time with --stop-timeout: users are asked to stop, not killed."""
+    server = Server(0.4)
+    async with scripted(server) as listening:
+        load = CAPPED if arrivals == "constant" else {"arrivals": arrivals, "output_tokens": TOKENS}
+        plan = plan_for(listening.url, tmp_path, max_concurrency=2, limit=10_000, **load)
+        stop = ["--run-time", "1s", "--stop-timeout", "10"]
+        async with locust(tmp_path, *headless(plan, tmp_path), *stop) as run:
+            assert await run.end() == 0
+
+    streams = run.client["streams"]
+    assert streams["ok"] == streams["started"] >= 2
+    assert streams["unsent"] == streams["planned"] - streams["started"]
+    assert (streams["unsent"] > 0) == (arrivals == "constant")  # in a closed loop none is due without a slot
 
 
 async def test_a_closed_loop_sends_to_its_limit_and_never_more_at_a_time_than_the_cap(tmp_path):
