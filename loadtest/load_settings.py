@@ -50,7 +50,7 @@ class LoadSettings:
         0.0, "from one burst to the next, s (0: there is one only)", minimum=0, maximum=86_400
     )
     max_concurrency: int = setting(
-        0, "requests under way at any time; further ones wait, and are late by it (0: no cap)", minimum=0
+        0, "requests under way at a time, of a copy; others wait and keep their planned time (0: no cap)", minimum=0
     )
     streams: int = setting(20, "requests of a staggered load", minimum=1, maximum=1_000_000)
     ramp_s: float = setting(1.0, "time over which a staggered load starts, s", minimum=0, maximum=86_400)
