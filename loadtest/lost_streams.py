@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from loadtest.azure_trace import TraceRow
 from loadtest.load_settings import LoadSettings
 from loadtest.shares import Share
-from loadtest.workload import plan_requests
+from loadtest.workload import iter_requests
 
 __all__ = ["GivenCopy", "streams_due"]
 
@@ -48,6 +48,6 @@ def streams_due(
             end_ns = copy.stopped_ns - copy.start_ns if copy.stopped_ns else None
             due += sum(
                 share.holds(request.seq) and (end_ns is None or request.due_ns < end_ns)
-                for request in plan_requests(settings, settings.seed + copy.number, trace)
+                for request in iter_requests(settings, settings.seed + copy.number, trace)
             )
     return due

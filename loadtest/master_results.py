@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.azure_trace import read_azure_csv
+from loadtest.goodput import GoodputLimits
 from loadtest.lost_streams import GivenCopy, streams_due
 from loadtest.plan import LoadPlan
 from loadtest.recorder import Recorder, write_json
@@ -27,7 +28,7 @@ class MasterResults:
     """Results of ``plan``; SettingError if its trace cannot be read or its directory cannot be written."""
 
     def __init__(self, plan: LoadPlan, health: LoopHealth) -> None:
-        self.reports = WorkerReports(Recorder)
+        self.reports = WorkerReports(lambda: Recorder(limits=GoodputLimits.of(plan.settings)))
         self._settings = plan.settings
         self._health = health
         self._started_cpu_ns = time.process_time_ns()

@@ -100,7 +100,7 @@ def counted(*outcomes, planned=0):
     recorder = Recorder()
     recorder.planned = planned
     for outcome in outcomes:
-        recorder.start(0, 2 * MS)
+        recorder.start(0, 0, 2 * MS)
         recorder.end(record(outcome), read(reads_of(events_of(13))))
     return recorder
 
