@@ -11,6 +11,12 @@ By hand, with the web UI or with ``--headless -u 2 -r 1 -t 10s``::
 
     locust -f loadtest/locustfile.py --host http://127.0.0.1:8000 [--scenario NAME|FILE] [--set key=value]...
 
+or with several processes, where the master alone knows the load and every worker sends its share of each copy::
+
+    locust -f loadtest/locustfile.py --host URL --processes 4 ...
+    locust -f loadtest/locustfile.py --host URL --master ...
+    locust -f loadtest/locustfile.py --worker --master-host HOST [--ops HOST:PORT]
+
 Then only the scenario's load is used (default: smoke).  Nothing is known of the servers, so usage is noted and not
 judged, no bytes are compared, and no files are written; Locust's own tables, CSV and exit code are as ever.  A reply
 with fewer tokens than asked has failed then, one that a gen server was told to drain included.
