@@ -9,8 +9,11 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 import re
 import signal
+
+import pytest
 
 from loadtest.shares import SEQS_PER_COPY
 from sim.core.histogram import LogHistogram
@@ -168,13 +171,18 @@ async def test_a_worker_that_cannot_read_the_trace_ends_the_run_with_its_reason(
     assert re.search(r"locust: load0 \(.*\): trace\.csv: cannot read: No such file", run.stderr), run.stderr
 
 
-async def test_signals_end_it_and_what_every_worker_has_is_written(tmp_path):
+@pytest.mark.parametrize(
+    "strike",
+    [lambda pid: os.kill(pid, signal.SIGTERM), lambda pid: os.killpg(pid, signal.SIGINT)],
+    ids=["the master is asked to end", "Ctrl-C in a terminal strikes all"],
+)
+async def test_signals_end_it_and_what_every_worker_has_is_written(tmp_path, strike):
     async with scripted(silent) as server:
         plan = plan_for(server.url, tmp_path, streams=6)
         async with locust(tmp_path, *headless(plan, tmp_path), *processes(2)) as run:
             master, *_ = await ready_lines(run, 2)
             await shows(master["ops"], "disagg_client_streams_live 6.0\n")
-            run.process.send_signal(signal.SIGTERM)
+            strike(run.process.pid)
             assert await run.end() == 0
 
     assert run.client["streams"] == {
