@@ -14,10 +14,11 @@ from typing import Protocol
 import gevent
 from gevent.event import Event
 
-from loadtest.azure_trace import TraceRow
+from loadtest.lengths import Lengths
 from loadtest.plan import LoadPlan
 from loadtest.recorder import Recorder
 from loadtest.shares import Share
+from loadtest.traces.rows import TraceRow
 from loadtest.workload import PlannedRequest, plan_requests
 
 __all__ = ["SEQS_PER_COPY", "Sender"]
@@ -30,6 +31,7 @@ class _Session(Protocol):
     plan: LoadPlan
     recorder: Recorder
     trace: Sequence[TraceRow]
+    lengths: Lengths
     closed: bool
 
     def written(self, request: PlannedRequest) -> bytes: ...
@@ -44,7 +46,7 @@ class Sender:
         self.seqs = range(number * SEQS_PER_COPY, (number + 1) * SEQS_PER_COPY)
         self._session = session
         settings = session.plan.settings
-        schedule = plan_requests(settings, settings.seed + number, session.trace)
+        schedule = plan_requests(settings, settings.seed + number, session.trace, session.lengths)
         self._requests = [
             dataclasses.replace(request, seq=self.seqs.start + request.seq)
             for request in schedule

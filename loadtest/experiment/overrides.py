@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
+from loadtest.load_files import mean_output_tokens
 from loadtest.scenario import Scenario, load_scenario
-from loadtest.workload import PRESETS
 from sim.core.latency import step_s
 from sim.core.settings import SettingError
 
@@ -67,8 +67,7 @@ def settled_after_s(scenario: Scenario) -> float:
 
 def _reply_tokens(scenario: Scenario) -> float:
     """Length of a reply, on average where lengths are drawn."""
-    load = scenario.load
-    return load.output_tokens if load.lengths == "fixed" else PRESETS[load.lengths][1].mean_tokens
+    return mean_output_tokens(scenario.load)
 
 
 def _stream_s(scenario: Scenario) -> float:
