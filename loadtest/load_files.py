@@ -22,7 +22,7 @@ from loadtest.traces.reader import Recording, read_trace
 from sim.core.settings import SettingError
 from sim.core.tokens import BYTES_PER_TOKEN
 
-__all__ = ["lengths_of", "mean_output_tokens", "notes_of", "table_of", "trace_of"]
+__all__ = ["lengths_of", "mean_output_tokens", "notes_of", "notes_of_recording", "table_of", "trace_of"]
 
 _MAX_TOKENS = 10_000_000
 _PROMPT_KEYS = {"prompt_tokens": 1, "prompt_chars": BYTES_PER_TOKEN, "first_human_chars": BYTES_PER_TOKEN}
@@ -53,7 +53,7 @@ def lengths_of(settings: LoadSettings) -> Lengths:
     if settings.lengths != "file":
         return plain_lengths(settings)
     path = Path(settings.lengths_file)
-    if path.suffix == ".json":
+    if _is_table(settings):
         return _read_table(path)
     return OfRows(read_trace(path, skip_bad=settings.skip_bad_rows).rows)
 
@@ -64,12 +64,18 @@ def mean_output_tokens(settings: LoadSettings) -> float:
     return lengths.mean_output_tokens
 
 
-def notes_of(settings: LoadSettings, recording: Recording) -> list[str]:
-    """What a reader of the results has to know of a replayed recording: skipped rows, a coarse clock."""
-    notes = []
-    if recording.skipped:
-        told = "; ".join(recording.faults)
-        notes.append(f"{settings.trace}: {recording.skipped:,} broken rows were left out, the first: {told}")
+def notes_of(settings: LoadSettings) -> list[str]:
+    """What a reader of the results has to know of the files: skipped rows, a coarse clock."""
+    if settings.arrivals == "trace":
+        return notes_of_recording(settings, trace_of(settings))
+    if settings.lengths == "file" and not _is_table(settings):
+        return _skipped(settings.lengths_file, read_trace(Path(settings.lengths_file), skip_bad=settings.skip_bad_rows))
+    return []
+
+
+def notes_of_recording(settings: LoadSettings, recording: Recording) -> list[str]:
+    """The same for a recording that is replayed."""
+    notes = _skipped(settings.trace, recording)
     stamps_ns = [row.stamp_ns for row in recording.rows]
     instants = len(set(stamps_ns))
     if instants < len(stamps_ns):
@@ -80,6 +86,16 @@ def notes_of(settings: LoadSettings, recording: Recording) -> list[str]:
         else:
             notes.append(f"{what} and replayed so: bursts that the recording's clock may have made")
     return notes
+
+
+def _skipped(name: str, recording: Recording) -> list[str]:
+    if not recording.skipped:
+        return []
+    return [f"{name}: broken rows left out: {recording.skipped:,}; the first: {'; '.join(recording.faults)}"]
+
+
+def _is_table(settings: LoadSettings) -> bool:
+    return settings.lengths_file.endswith(".json")
 
 
 def _read_table(path: Path) -> Lengths:

@@ -10,6 +10,7 @@ from typing import Any
 from loadtest.experiment.host import host_facts, versions
 from loadtest.experiment.rundir import RunDirectory
 from loadtest.experiment.topology import Pinning, Topology, pinning_of, usable_cpus
+from loadtest.load_files import notes_of
 from loadtest.scenario import Scenario
 
 __all__ = ["head_of", "prepare"]
@@ -29,6 +30,7 @@ def prepare(
             **{table: dataclasses.asdict(settings) for table, settings in scenario.tables().items()},
         },
         "seed": scenario.load.seed,
+        "notes": notes_of(scenario.load),
         **plan,
     }
     run = RunDirectory.create(options.out, kind or options.verb, manifest)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest import replay
-from loadtest.load_files import notes_of
+from loadtest.load_files import notes_of_recording
 from loadtest.load_settings import LoadSettings
 from loadtest.traces.reader import Recording, read_trace
 from loadtest.traces.rows import TraceRow
@@ -121,12 +121,12 @@ def test_the_notes_say_what_was_skipped_and_what_the_clock_did():
     broken = Recording((TraceRow(0, 1, 1),), skipped=1200, faults=("t:3: x", "t:4: y"))
     coarse = Recording(tuple(ROWS))
 
-    assert notes_of(settings(), Recording((TraceRow(0, 1, 1),))) == []
-    assert notes_of(settings(), broken) == ["t: 1,200 broken rows were left out, the first: t:3: x; t:4: y"]
-    assert notes_of(settings(), coarse) == [
+    assert notes_of_recording(settings(), Recording((TraceRow(0, 1, 1),))) == []
+    assert notes_of_recording(settings(), broken) == ["t: broken rows left out: 1,200; the first: t:3: x; t:4: y"]
+    assert notes_of_recording(settings(), coarse) == [
         "t: 20 requests are recorded at 10 instants; those of one instant are spread over the clock's step, 3 s"
     ]
-    assert "replayed so" in notes_of(settings(spread=False), coarse)[0]
+    assert "replayed so" in notes_of_recording(settings(spread=False), coarse)[0]
 
 
 @pytest.mark.skipif(not MOONCAKE.is_file(), reason="the recorded sample is not part of the project")
