@@ -103,9 +103,13 @@ def _replayed(settings: LoadSettings, trace: Sequence[TraceRow]) -> Iterator[Pla
         stamps_ns = list(replay.spread(stamps_ns))
     places = replay.window(stamps_ns, settings.window_from_s, settings.window_s)
     due = replay.due_times(stamps_ns, places, settings.window_from_s, settings.speed)
-    for seq, due_ns in enumerate(arrivals.capped(due, settings.duration_s, settings.limit)):
-        row = trace[places[seq]]
-        yield PlannedRequest(seq, due_ns, row.prompt_tokens, row.output_tokens, _blocks(row))
+    # What takes long for a long recording is done by now, before the load's time begins.
+    return (
+        PlannedRequest(seq, due_ns, trace[place].prompt_tokens, trace[place].output_tokens, _blocks(trace[place]))
+        for seq, (due_ns, place) in enumerate(
+            zip(arrivals.capped(due, settings.duration_s, settings.limit), places, strict=False)
+        )
+    )
 
 
 def _blocks(row: TraceRow) -> tuple[tuple[int, int], ...]:
