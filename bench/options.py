@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from loadtest.experiment.argument_types import positive
+from loadtest.experiment.options import positive
 
 __all__ = ["parser"]
 

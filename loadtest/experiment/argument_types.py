@@ -1,4 +1,4 @@
-"""Kinds of numbers that a command line takes: from the words to the value, or argparse's error."""
+"""Kinds of arguments on the command line: each takes the text and gives the value, or says what it should be."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def positive(text: str) -> float:
 
 
 def whole(text: str) -> int:
-    """An argument that is a whole number from 0 on."""
+    """A whole number, 0 or more."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
     return int(text)
 
 
 def at_least_one(text: str) -> int:
-    """An argument that is a whole number from 1 on."""
+    """A whole number, 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
     return int(text)

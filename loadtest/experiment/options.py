@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from loadtest.experiment.argument_types import at_least_one, positive, whole
+from loadtest.experiment.argument_types import at_least_one as _at_least_one
+from loadtest.experiment.argument_types import positive
+from loadtest.experiment.argument_types import whole as _whole
 from loadtest.experiment.load_options import add_load_options
 
-__all__ = ["AT_TOK_S", "BLOCK_DEFAULTS", "parser"]
+__all__ = ["AT_TOK_S", "BLOCK_DEFAULTS", "parser", "positive"]
 
 AT_TOK_S = 15_400.0
 USAGES = ("absent", "null", "final", "continuous")
@@ -60,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         "--engine", default=None, metavar="NAME", help="relay engine of the orchestrator (default: the scenario's)"
     )
     compare.add_argument(
-        "--repeats", type=at_least_one, default=None, metavar="N", help="instructions: count N times, show the spread"
+        "--repeats", type=_at_least_one, default=None, metavar="N", help="instructions: count N times, show the spread"
     )
     compare.set_defaults(**BLOCK_DEFAULTS)
     compare.add_argument("--duration", type=positive, metavar="S", help="time in blocks (default 84)")
@@ -70,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("--at-rate", type=positive, metavar="TOK_S", help="rate the core share is stated at")
     compare.add_argument(
         "--restarts",
-        type=whole,
+        type=_whole,
         metavar="N",
         help="measure again after N further starts of every process, and show the spread between starts",
     )
@@ -87,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
     _add_run_options(profile, scenario="seed")
     profile.add_argument("--duration", type=positive, default=20.0, metavar="S", help="time sampled (default 20)")
     profile.add_argument("--warmup", type=positive, default=4.0, metavar="S", help="load before that (default 4)")
-    profile.add_argument("--hz", type=at_least_one, default=100, metavar="N", help="samples a second (default 100)")
+    profile.add_argument("--hz", type=_at_least_one, default=100, metavar="N", help="samples a second (default 100)")
     profile.add_argument(
         "--no-native", dest="native", action="store_false", help="without C frames: quicker samples, coarser table"
     )
@@ -122,7 +124,7 @@ def _add_topology_options(verb: argparse.ArgumentParser, scenario: str | None) -
     verb.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="override a scenario's key"
     )
-    verb.add_argument("--seed", type=whole, default=None, help="seed of everything random")
+    verb.add_argument("--seed", type=_whole, default=None, help="seed of everything random")
     verb.add_argument("--out", default=None, metavar="DIR", help="run directory (default runs/VERB-TIME)")
     verb.add_argument("--no-pin", action="store_true", help="do not give the orchestrator a CPU of its own")
     verb.add_argument("--unix", action="store_true", help="orchestrator to ctx and gen over Unix sockets")
@@ -131,7 +133,7 @@ def _add_topology_options(verb: argparse.ArgumentParser, scenario: str | None) -
 def _add_run_options(verb: argparse.ArgumentParser, scenario: str | None) -> None:
     _add_topology_options(verb, scenario)
     verb.add_argument("--rate", type=positive, default=None, metavar="TOK_S", help="tokens per second in total")
-    verb.add_argument("--streams", type=at_least_one, default=None, metavar="N", help="streams of a staggered load")
+    verb.add_argument("--streams", type=_at_least_one, default=None, metavar="N", help="streams of a staggered load")
     add_load_options(verb)
     verb.add_argument("--json", action="store_true", help="print the result as JSON; progress goes to stderr")
 
@@ -146,8 +148,8 @@ def _add_micro(micro: argparse.ArgumentParser) -> None:
     micro.add_argument(
         "--usage", type=_usages, default=list(USAGES), metavar="KIND,...", help=f"of {', '.join(USAGES)} (default: all)"
     )
-    micro.add_argument("--processes", type=at_least_one, default=3, metavar="N", help="for each figure (default 3)")
-    micro.add_argument("--seed", type=whole, default=0, help="of the order in which things are timed")
+    micro.add_argument("--processes", type=_at_least_one, default=3, metavar="N", help="for each figure (default 3)")
+    micro.add_argument("--seed", type=_whole, default=0, help="of the order in which things are timed")
     micro.add_argument("--out", default=None, metavar="DIR", help="run directory (default runs/micro-TIME)")
     micro.add_argument("--no-pin", action="store_true", help="do not give the timed process a CPU of its own")
     micro.add_argument("--json", action="store_true", help="print the result as JSON; progress goes to stderr")
