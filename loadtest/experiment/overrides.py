@@ -72,7 +72,7 @@ def _rate_overrides(options: argparse.Namespace, scenario: Scenario) -> list[str
         if getattr(options, name) and not (load.trace or (name == "skip_bad_rows" and load.lengths_file)):
             raise SettingError(f"--{name.replace('_', '-')}: {scenario.name} reads no recording; give --trace")
     if options.streams and not staggered:
-        raise SettingError(f"--streams: {scenario.name} has {load.arrivals} arrivals; give --request-rate")
+        raise SettingError(f"--streams: {scenario.name} has {load.arrivals} arrivals; it is for staggered")
     if options.request_rate and load.arrivals not in RATED:
         raise SettingError(
             f"--request-rate: {scenario.name} has {load.arrivals} arrivals; it is for {', '.join(RATED)}"

@@ -9,48 +9,49 @@ import csv
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from loadtest.traces.rows import ParsedRow, TraceError, TraceRow, tokens_of
+from loadtest.traces.rows import TraceError, TraceRow, tokens_of
 
 __all__ = ["CsvFormat", "cells_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class CsvFormat:
-    """Names of the columns stamp, prompt tokens, reply tokens; and from a stamp's text and its place to ns."""
+    """Names of the columns stamp, prompt tokens, reply tokens; and from a stamp's text to ns."""
 
     columns: tuple[str, str, str]
-    stamp_ns: Callable[[str, str], int]
+    stamp_ns: Callable[[str], int]
 
     def found_in(self, header: list[str]) -> int:
         """How many of the columns a header has."""
         return len(set(self.columns) & set(header))
 
-    def line_parser(self, header: list[str], where: str) -> Callable[[str, str], ParsedRow]:
-        """From a line and its place to a row.  TraceError for columns that ``header`` lacks, later for a bad line."""
+    def line_parser(self, header: list[str]) -> Callable[[str], TraceRow]:
+        """From a line to its row.  TraceError for columns that ``header`` lacks, later for a bad line."""
         missing = [column for column in self.columns if column not in header]
         if missing:
-            raise TraceError(f"{where}: no column {', '.join(missing)}; expected {','.join(self.columns)}")
-        places = [header.index(column) for column in self.columns]
-        stamp_column, prompt_column, output_column = self.columns
+            raise TraceError(f"no column {', '.join(missing)}; expected {','.join(self.columns)}")
+        stamp_at, prompt_at, output_at = (header.index(column) for column in self.columns)
+        needed = max(stamp_at, prompt_at, output_at)
+        _, prompt_column, output_column = self.columns
 
-        def parse(line: str, where: str) -> ParsedRow:
-            cells = cells_of(line, where)
-            if len(cells) <= max(places):
-                raise TraceError(f"{where}: {len(cells)} fields, expected {len(header)}")
-            stamp, prompt, output = (cells[place] for place in places)
-            row = TraceRow(
-                self.stamp_ns(stamp, where),
-                tokens_of(prompt, prompt_column, where),
-                tokens_of(output, output_column, where),
+        def parse(line: str) -> TraceRow:
+            cells = cells_of(line)
+            if len(cells) <= needed:
+                raise TraceError(f"{len(cells)} fields, expected {len(header)}")
+            return TraceRow(
+                self.stamp_ns(cells[stamp_at]),
+                tokens_of(cells[prompt_at], prompt_column),
+                tokens_of(cells[output_at], output_column),
             )
-            return ParsedRow(f"{stamp_column} {stamp}", row)
 
         return parse
 
 
-def cells_of(line: str, where: str) -> list[str]:
+def cells_of(line: str) -> list[str]:
     """The fields of one line, without the blanks around them."""
+    if '"' not in line:
+        return [cell.strip() for cell in line.split(",")]
     try:
         return [cell.strip() for cell in next(csv.reader([line], strict=True), [])]
     except csv.Error as error:
-        raise TraceError(f"{where}: not CSV: {error}") from None
+        raise TraceError(f"not CSV: {error}") from None

@@ -9,13 +9,14 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from loadtest.traces.azure import AZURE
 from loadtest.traces.burstgpt import BURSTGPT
 from loadtest.traces.csv_format import cells_of
 from loadtest.traces.mooncake import parse_line
-from loadtest.traces.rows import ParsedRow, TraceError, TraceRow
+from loadtest.traces.rows import TraceError, TraceRow
 
 __all__ = ["TOLD_FAULTS", "Recording", "read_trace", "recording_of"]
 
@@ -50,35 +51,37 @@ def recording_of(lines: Iterable[bytes], name: str, trace_format: str = "auto", 
     number, first = next(numbered, (0, b""))
     if not number:
         raise TraceError(f"{name}: empty file; expected {_EXPECTED}")
-    found = _format_of(first, f"{name}:{number}") if trace_format == "auto" else trace_format
-    parse: Callable[[str, str], ParsedRow]
-    if found == "mooncake":
-        parse, numbered = parse_line, _chained(number, first, numbered)
-    else:
-        where = f"{name}:{number}"
-        parse = _CSV_FORMATS[found].line_parser(cells_of(_text(first, where), where), where)
+    try:
+        parse, in_first = _line_parser(_text(first), trace_format)
+    except TraceError as error:
+        raise TraceError(f"{name}:{number}: {error}") from None
+    if in_first:
+        numbered = chain([(number, first)], numbered)
     rows: list[TraceRow] = []
-    skipped, faults = 0, []
+    skipped, faults, last_ns = 0, [], 0
     for number, line in numbered:
-        where = f"{name}:{number}"
         try:
-            rows.append(_checked(parse(_text(line, where), where), rows, where))
+            row = _not_before(last_ns, parse(_text(line)))
         except TraceError as error:
+            told = f"{name}:{number}: {error}"
             if not skip_bad:
-                raise
+                raise TraceError(told) from None
             skipped += 1
             if skipped <= TOLD_FAULTS:
-                faults.append(str(error))
+                faults.append(told)
+        else:
+            rows.append(row)
+            last_ns = row.stamp_ns
     if not rows:
         after = f"; all {skipped} were skipped, the first: {faults[0]}" if faults else " after the header"
         raise TraceError(f"{name}: no rows{after}")
     return Recording(tuple(rows), skipped, tuple(faults))
 
 
-def _checked(parsed: ParsedRow, rows: list[TraceRow], where: str) -> TraceRow:
-    if rows and parsed.row.stamp_ns < rows[-1].stamp_ns:
-        raise TraceError(f"{where}: {parsed.stamp} is earlier than the row before it")
-    return parsed.row
+def _not_before(last_ns: int, row: TraceRow) -> TraceRow:
+    if row.stamp_ns < last_ns:
+        raise TraceError(f"recorded {(last_ns - row.stamp_ns) / 1e9:g} s earlier than the row before it")
+    return row
 
 
 def _not_blank(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -89,24 +92,20 @@ def _not_blank(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
             yield number, line.rstrip(b"\r\n")
 
 
-def _chained(number: int, first: bytes, rest: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    yield number, first
-    yield from rest
-
-
-def _text(line: bytes, where: str) -> str:
+def _text(line: bytes) -> str:
     try:
         return line.decode()
     except UnicodeDecodeError as error:
-        raise TraceError(f"{where}: not UTF-8 text: {error.reason}") from None
+        raise TraceError(f"not UTF-8 text: {error.reason}") from None
 
 
-def _format_of(first: bytes, where: str) -> str:
-    text = _text(first, where)
-    if text.lstrip().startswith("{"):
-        return "mooncake"
-    header = cells_of(text, where)
-    columns, name = max((csv_format.found_in(header), name) for name, csv_format in _CSV_FORMATS.items())
-    if not columns:
-        raise TraceError(f"{where}: {text[:60]!r} begins no recording of a known format; expected {_EXPECTED}")
-    return name
+def _line_parser(first: str, trace_format: str) -> tuple[Callable[[str], TraceRow], bool]:
+    """What parses the lines of that format, or of the one that the first line shows; and whether that is a row."""
+    if trace_format == "mooncake" or (trace_format == "auto" and first.lstrip().startswith("{")):
+        return parse_line, True
+    header = cells_of(first)
+    if trace_format == "auto":
+        columns, trace_format = max((csv_format.found_in(header), name) for name, csv_format in _CSV_FORMATS.items())
+        if not columns:
+            raise TraceError(f"{first[:60]!r} begins no recording of a known format; expected {_EXPECTED}")
+    return _CSV_FORMATS[trace_format].line_parser(header), False
