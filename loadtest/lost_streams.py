@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from loadtest.azure_trace import TraceRow
+from loadtest.lengths import Lengths
 from loadtest.load_settings import LoadSettings
 from loadtest.shares import Share
+from loadtest.traces.rows import TraceRow
 from loadtest.workload import iter_requests
 
 __all__ = ["GivenCopy", "streams_due"]
@@ -36,7 +37,11 @@ class GivenCopy:
 
 
 def streams_due(
-    settings: LoadSettings, trace: Sequence[TraceRow], copies: Sequence[GivenCopy], worker: str
+    settings: LoadSettings,
+    trace: Sequence[TraceRow],
+    copies: Sequence[GivenCopy],
+    worker: str,
+    lengths: Lengths | None = None,
 ) -> int | None:
     """How many streams of ``worker``'s shares should have an outcome; None in a closed loop, which plans none."""
     if settings.arrivals == "closed":
@@ -48,6 +53,6 @@ def streams_due(
             end_ns = copy.stopped_ns - copy.start_ns if copy.stopped_ns else None
             due += sum(
                 share.holds(request.seq) and (end_ns is None or request.due_ns < end_ns)
-                for request in iter_requests(settings, settings.seed + copy.number, trace)
+                for request in iter_requests(settings, settings.seed + copy.number, trace, lengths)
             )
     return due

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.azure_trace import read_azure_csv
 from loadtest.goodput import GoodputLimits
+from loadtest.lengths import OfRows
+from loadtest.load_files import lengths_of, trace_of
 from loadtest.lost_streams import GivenCopy, streams_due
 from loadtest.plan import LoadPlan
 from loadtest.recorder import Recorder, write_json
@@ -25,14 +26,15 @@ __all__ = ["MasterResults"]
 
 
 class MasterResults:
-    """Results of ``plan``; SettingError if its trace cannot be read or its directory cannot be written."""
+    """Results of ``plan``; SettingError if a file of it cannot be read or its directory cannot be written."""
 
     def __init__(self, plan: LoadPlan, health: LoopHealth) -> None:
         self.reports = WorkerReports(lambda: Recorder(limits=GoodputLimits.of(plan.settings)))
         self._settings = plan.settings
         self._health = health
         self._started_cpu_ns = time.process_time_ns()
-        self._trace = read_azure_csv(Path(plan.settings.trace)) if plan.settings.arrivals == "trace" else ()
+        self._trace = trace_of(plan.settings).rows
+        self._lengths = OfRows(self._trace) if self._trace else lengths_of(plan.settings)
         self._out = None if plan.out is None else Path(plan.out)
         self._lines = None
         if self._out is not None:
@@ -52,7 +54,7 @@ class MasterResults:
         """Count what ``workers``, who are gone, should have reported of their shares of ``copies``."""
         for worker in workers:
             record = self.reports.workers[worker]
-            due = streams_due(self._settings, self._trace, copies, worker)
+            due = streams_due(self._settings, self._trace, copies, worker, self._lengths)
             record.lose(record.counted.get("planned", 0) if due is None else due)
 
     def close(self) -> None:
