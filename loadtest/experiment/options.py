@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 
+from loadtest.experiment.gate_plan import add_gate_options
+from loadtest.experiment.history import add_history
+
 __all__ = ["AT_TOK_S", "BLOCK_DEFAULTS", "parser", "positive"]
 
 AT_TOK_S = 15_400.0
@@ -24,7 +27,8 @@ examples:
   disagg-sim profile parse                        where a chunk's microseconds go under a policy
   disagg-sim report runs/compare-...              the report again, from its files
 
-exit codes: 0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void (doctor: every run would be)
+exit codes: 0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void (doctor: every run would be),
+4 a --fail-if tripped
 """
 
 
@@ -47,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
         help="built-in name or package.module:callable; default: filter-off filter-on",
     )
     _add_run_options(compare, scenario="seed")
+    add_gate_options(compare)
     compare.add_argument(
         "--counter",
         choices=("cpu", "instructions"),
@@ -76,6 +81,7 @@ def parser() -> argparse.ArgumentParser:
     run = verbs.add_parser("run", help="one load run of a scenario")
     run.add_argument("scenario", metavar="SCENARIO", help="a name (see `disagg-sim scenarios`) or a TOML file")
     _add_run_options(run, scenario=None)
+    add_gate_options(run)
     run.add_argument("--duration", type=positive, default=None, metavar="S", help="time in which requests start")
 
     profile = verbs.add_parser("profile", help="where do a chunk's microseconds go? (needs py-spy)")
@@ -106,6 +112,8 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--json", action="store_true", help="print the result as JSON")
 
     _add_micro(verbs.add_parser("micro", help="what does each policy cost per chunk, timed alone?"))
+
+    add_history(verbs.add_parser("history", help="append runs to a CSV that Apache Otava finds change points in"))
 
     scenarios = verbs.add_parser("scenarios", help="list the scenarios, or show one")
     scenarios.add_argument("name", nargs="?", metavar="NAME")

@@ -7,6 +7,8 @@ import dataclasses
 import sys
 from typing import Any
 
+from loadtest.experiment.baseline import BASELINE_FILE
+from loadtest.experiment.gate_plan import planned_gates
 from loadtest.experiment.host import host_facts, versions
 from loadtest.experiment.rundir import RunDirectory
 from loadtest.experiment.topology import Pinning, Topology, pinning_of, usable_cpus
@@ -18,7 +20,10 @@ __all__ = ["head_of", "prepare"]
 def prepare(
     options: argparse.Namespace, scenario: Scenario, plan: dict[str, Any], kind: str | None = None
 ) -> tuple[RunDirectory, Topology]:
-    """The run's directory, its manifest written, and the topology to start; ``kind`` is the verb unless given."""
+    """The run's directory, its manifest written, and the topology to start; ``kind`` is the verb unless given.
+
+    SettingError, and no directory, for gates or a baseline that can't be used.
+    """
     cpus = usable_cpus()
     pinning = pinning_of(cpus, wanted=not options.no_pin)
     manifest = {
@@ -31,7 +36,10 @@ def prepare(
         "seed": scenario.load.seed,
         **plan,
     }
-    run = RunDirectory.create(options.out, kind or options.verb, manifest)
+    expressions, earlier = planned_gates(options, kind or options.verb, manifest)
+    run = RunDirectory.create(options.out, kind or options.verb, {**manifest, "fail_if": expressions})
+    if earlier is not None:
+        run.write_json(BASELINE_FILE, earlier)
     return run, Topology(run.path, pinning)
 
 

@@ -17,6 +17,7 @@ import jinja2
 
 from loadtest.experiment import compare_charts, load_charts, sentences
 from loadtest.experiment.figures import Figure, looks_of
+from loadtest.experiment.gate_text import gate_rows
 from loadtest.experiment.number_formats import FILTERS, duration
 from loadtest.experiment.process_figures import Window, measured_window
 from loadtest.experiment.result import judged_rounds
@@ -53,6 +54,7 @@ def render_report(files: RunFiles, result: Mapping[str, Any]) -> str:
         asked=_asked(files),
         verdict_line=sentences.verdict_line(result["verdict"]),
         vitals=_vitals(result),
+        gates=gate_rows(result),
         streams_sentence=sentences.streams_sentence(result["client"]["streams"]),
         latency_rows=[row for row in _LATENCY_ROWS if result["client"].get(row[1])],
         instruments=_instruments(files),
