@@ -31,12 +31,16 @@ def gate_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 def _sides(comparison: Mapping[str, Any]) -> str:
     if comparison["holds"] is None:
         return str(comparison["why"])
-    sides = f"{comparison['left']:.4g} against {comparison['right']:.4g}"
+    sides = f"{_number(comparison['left'])} against {_number(comparison['right'])}"
     difference = comparison["difference"]
     if difference is None:
         return sides
-    low, high = difference["ci95"]
-    return f"{sides}, difference {difference['estimate']:+.4g} [{low:.4g}, {high:.4g}]"
+    low, high = map(_number, difference["ci95"])
+    return f"{sides}, difference {_number(difference['estimate'])} [{low}, {high}]"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
 def _baseline(result: Mapping[str, Any]) -> list[str]:
@@ -44,28 +48,26 @@ def _baseline(result: Mapping[str, Any]) -> list[str]:
     baseline = result.get("baseline")
     if baseline is None:
         return []
-    head = f"{baseline['path']} of {baseline['started']}, {baseline['state']}"
+    head = f"{baseline['path']}, a {baseline['state']} run of {baseline['started']}"
     if baseline["withheld"]:
-        return [f"{head}: no claim, {baseline['withheld']}: {'; '.join(baseline['differs'])}."]
-    spins = baseline["spin_ratio"]
-    state = result["verdict"]["state"]
-    found = [qualified(f"{head}: {'; '.join(_ratio(entry) for entry in baseline['ratios'])}.", state)]
-    if spins is not None:
+        return [f"{head}: no claim, {baseline['withheld']}: {'; '.join(baseline['differs'])}"]
+    found = [head, *(qualified(_ratio(entry), result["verdict"]["state"]) for entry in baseline["ratios"])]
+    if baseline["spin_ratio"] is not None:
         found.append(
-            f"The fixed spin took {spins:.3f} times as long as then: by so much the machine itself moved. "
-            "What each start of the processes draws anew is in no interval here."
+            f"the fixed spin takes {baseline['spin_ratio']:.3f} times as long as then: by so much the machine itself "
+            "moved; what each start of the processes draws anew is in no interval here"
         )
     if baseline["differs"]:
-        found.append(f"Compared all the same: {'; '.join(baseline['differs'])}.")
+        found.append(f"compared all the same: {'; '.join(baseline['differs'])}")
     if baseline["versions_differ"]:
-        found.append(f"Not the same versions: {'; '.join(baseline['versions_differ'])}.")
+        found.append(f"not the same versions: {'; '.join(baseline['versions_differ'])}")
     return found
 
 
 def _ratio(entry: Mapping[str, Any]) -> str:
     if entry["ratio"] is None:
-        return f"{entry['figure']} not known"
+        return f"{entry['figure']}: not known"
     interval = "no interval" if entry["ci95"] is None else "[{:.3f}, {:.3f}]".format(*entry["ci95"])
-    spin = "" if entry["by_spin"] is None else f", {entry['by_spin']:.3f} in units of the fixed spin"
+    spin = "" if entry["by_spin"] is None else f"; {entry['by_spin']:.3f} in units of the fixed spin"
     values = f"{entry['now']:,.2f} now, {entry['then']:,.2f} then"
-    return f"{entry['figure']} {values}: {entry['ratio']:.3f} times {interval}{spin}"
+    return f"{entry['figure']}: {values}, {entry['ratio']:.3f} times {interval}{spin}"
