@@ -65,7 +65,7 @@ def test_a_fifth_more_trips_and_equal_arms_do_not() -> None:
 
     assert dearer.count(True) >= 198
     assert equal.count(False) == 200
-    assert 1 <= by_chance <= 9
+    assert 1 <= by_chance <= 13  # 5 are expected, more than 13 come once in a thousand times
 
 
 def test_a_comparison_of_two_arms_agrees_with_the_difference_in_the_report(compared: dict[str, Any]) -> None:
