@@ -24,6 +24,7 @@ __all__ = [
     "check_figures",
     "of_baseline",
     "point",
+    "span_of",
 ]
 
 BASELINE = "baseline."
@@ -45,7 +46,7 @@ class Catalogue:
     def words(self, arms: Sequence[str]) -> str:
         """What can be named, with the arms there are."""
         parts = [f"{', '.join(self.of_an_arm)}, each (ARM), ARM one of {', '.join(arms)}"] if self.of_an_arm else []
-        short = [name for name in self.of_the_run if _distribution(name) is None]
+        short = [name for name in self.of_the_run if span_of(name) is None]
         spans = [name for name in DISTRIBUTIONS if f"{name}_p50_s" in self.of_the_run]
         short += [f"SPAN_{'|'.join(PERCENTILES)}_s, SPAN one of {', '.join(spans)}"] if spans else []
         return "; ".join([*parts, ", ".join(short)] if short else parts)
@@ -170,7 +171,8 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(names)
 
 
-def _distribution(name: str) -> str | None:
+def span_of(name: str) -> str | None:
+    """The span of time whose percentile a figure of this name is, None for any other figure."""
     spans = [span for span in DISTRIBUTIONS for q in PERCENTILES if name == f"{span}_{q}_s"]
     return spans[0] if spans else None
 
