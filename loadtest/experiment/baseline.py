@@ -19,9 +19,9 @@ import numpy as np
 
 from loadtest.experiment.comparable import NEEDED, machine_of, settings_of, unlike, versions_of
 from loadtest.experiment.condition import Figure
-from loadtest.experiment.gate_figures import by_round, point
 from loadtest.experiment.instruction_figures import PER_CHUNK
 from loadtest.experiment.jackknife import reckoned
+from loadtest.experiment.named_figures import by_round, point
 from sim.core.settings import SettingError
 
 __all__ = ["BASELINE_FILE", "Earlier", "against_baseline", "common_arms", "differing", "read_earlier"]

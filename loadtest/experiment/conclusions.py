@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.experiment import micro, profile
-from loadtest.experiment.gate_plan import gated
-from loadtest.experiment.gate_text import gates_text
+from loadtest.experiment.fail_if_plan import gated
+from loadtest.experiment.fail_if_text import gates_text
 from loadtest.experiment.instruction_figures import count_figures, count_text
 from loadtest.experiment.micro_text import render_micro
 from loadtest.experiment.profile_text import render_profile

@@ -9,8 +9,8 @@
     factor     = NUMBER | FIGURE | "-" factor | "(" sum ")"
     FIGURE     = NAME [ "(" ARM ")" ]     NAME: letters, digits, _ and .; ARM: those, - and :
 
-Pure; nothing is ever handed to Python's own ``eval``.  Which figures and arms there are is `gate_figures`; when a
-condition holds beyond the noise is `gates`.
+Pure; nothing is ever handed to Python's own ``eval``.  Which figures and arms there are is `named_figures`; when a
+condition holds beyond the noise is `fail_if`.
 """
 
 from __future__ import annotations

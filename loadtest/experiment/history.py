@@ -22,8 +22,8 @@ from typing import Any
 
 from loadtest.experiment.comparable import NEEDED, identity, machine_of, settings_of
 from loadtest.experiment.condition import Figure
-from loadtest.experiment.gate_figures import point
 from loadtest.experiment.instruction_figures import PER_CHUNK, PER_REQUEST
+from loadtest.experiment.named_figures import point
 from loadtest.experiment.rundir import write_whole
 from loadtest.experiment.steps import progress
 from sim.core.settings import SettingError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 
-from loadtest.experiment.gate_plan import add_gate_options
+from loadtest.experiment.fail_if_plan import add_gate_options
 from loadtest.experiment.history import add_history
 
 __all__ = ["AT_TOK_S", "BLOCK_DEFAULTS", "parser", "positive"]

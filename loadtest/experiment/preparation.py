@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from loadtest.experiment.baseline import BASELINE_FILE
-from loadtest.experiment.gate_plan import planned_gates
+from loadtest.experiment.fail_if_plan import planned_gates
 from loadtest.experiment.host import host_facts, versions
 from loadtest.experiment.rundir import RunDirectory
 from loadtest.experiment.topology import Pinning, Topology, pinning_of, usable_cpus

@@ -16,8 +16,8 @@ from typing import Any
 import jinja2
 
 from loadtest.experiment import compare_charts, load_charts, sentences
+from loadtest.experiment.fail_if_text import gate_rows
 from loadtest.experiment.figures import Figure, looks_of
-from loadtest.experiment.gate_text import gate_rows
 from loadtest.experiment.number_formats import FILTERS, duration
 from loadtest.experiment.process_figures import Window, measured_window
 from loadtest.experiment.result import judged_rounds

@@ -12,8 +12,8 @@ import pytest
 from loadtest.experiment.baseline import BASELINE_FILE, against_baseline, read_earlier
 from loadtest.experiment.comparable import identity, machine_of, settings_of, unlike
 from loadtest.experiment.conclusions import exit_code
-from loadtest.experiment.gate_plan import gated
-from loadtest.experiment.gate_text import gates_text
+from loadtest.experiment.fail_if_plan import gated
+from loadtest.experiment.fail_if_text import gates_text
 from loadtest.experiment.result import analyze
 from loadtest.experiment.text import WIDTH
 from sim.core.settings import SettingError

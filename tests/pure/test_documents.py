@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.experiment.gate_figures import DISTRIBUTIONS, catalogue_of, span_of
-from loadtest.experiment.gates import check_gates
+from loadtest.experiment.fail_if import check_gates
 from loadtest.experiment.history import ATTRIBUTES, history_row
+from loadtest.experiment.named_figures import DISTRIBUTIONS, catalogue_of, span_of
 from loadtest.experiment.options import parser
 from loadtest.experiment.result import analyze
 from loadtest.scenario import scenario_names

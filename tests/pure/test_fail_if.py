@@ -11,9 +11,9 @@ import pytest
 from loadtest.experiment.client_figures import client_figures
 from loadtest.experiment.conclusions import exit_code
 from loadtest.experiment.condition import Figure
-from loadtest.experiment.gate_figures import DISTRIBUTIONS, PERCENTILES, catalogue_of, point
-from loadtest.experiment.gate_text import gates_text
-from loadtest.experiment.gates import check_gates, judge_gates
+from loadtest.experiment.fail_if import check_gates, judge_gates
+from loadtest.experiment.fail_if_text import gates_text
+from loadtest.experiment.named_figures import DISTRIBUTIONS, PERCENTILES, catalogue_of, point
 from loadtest.experiment.result import analyze
 from loadtest.experiment.run_files import RunFiles
 from loadtest.experiment.text import WIDTH

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.experiment.baseline import BASELINE_FILE, Earlier, against_baseline, read_earlier
-from loadtest.experiment.gates import check_gates, judge_gates
+from loadtest.experiment.fail_if import check_gates, judge_gates
 from sim.core.settings import SettingError
 
 __all__ = ["add_gate_options", "gated", "planned_gates"]
