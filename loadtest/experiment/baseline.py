@@ -37,7 +37,7 @@ _SCHEMAS = ("disagg-sim/compare/1", "disagg-sim/run/1", "disagg-sim/instructions
 
 def differing(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
     """Why figures of the two runs can't be held against each other: machine first, then settings."""
-    return [*unlike(machine_of(now), machine_of(then)), *unlike(settings_of(now), settings_of(then))]
+    return [*unlike(machine_of(now), machine_of(then)), *unlike(settings_of(now), settings_of(then), "the default")]
 
 
 def common_arms(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:

@@ -16,7 +16,7 @@ from loadtest.experiment.fail_if_plan import gated
 from loadtest.experiment.fail_if_text import gates_text
 from loadtest.experiment.result import analyze
 from loadtest.experiment.text import WIDTH
-from sim.core.settings import SettingError
+from sim.core.settings import GenSettings, SettingError
 from tests.synthetic_run import Files, compare_run, load_run, write
 
 
@@ -104,7 +104,7 @@ UNLIKE = [
     (("versions", "python"), "3.11.9", "Python 3.12 now, 3.11 then"),
     (("scenario", "name"), "steady", "scenario seed now, steady then"),
     (("scenario", "load", "streams"), 500, "load.streams 1000 now, 500 then"),
-    (("scenario", "gen", "usage"), "null", "gen.usage unset now, null then"),
+    (("scenario", "gen", "usage"), "null", "gen.usage the default now, null then"),
     (("block_s",), 0.5, "block_s 0.7 now, 0.5 then"),
     (("verdict", "state"), "void", "it is void: its figures are not to be used"),
 ]
@@ -138,6 +138,7 @@ def test_another_machine_or_load_is_refused_unless_told(
         (("scenario", "load", "seed"), 9),
         (("seed",), 9),
         (("rounds", "planned"), 10),
+        (("scenario", "gen", "usage"), GenSettings().usage),
     ],
 )
 def test_versions_seeds_and_the_run_s_length_part_nothing(
@@ -242,5 +243,5 @@ def test_an_identity_is_the_same_as_long_as_the_facts_are(then: dict[str, Any]) 
 
 
 def test_what_one_run_alone_says_is_unlike() -> None:
-    assert unlike({"a": 1, "b": 2}, {"a": 1, "c": 3}) == ["b 2 now, unset then", "c unset now, 3 then"]
+    assert unlike({"a": 1, "b": 2}, {"a": 1, "c": 3}) == ["b 2 now, unknown then", "c unknown now, 3 then"]
     assert unlike({"a": 1}, {"a": 1}) == []
