@@ -45,7 +45,7 @@ def conclude(run_dir: Path, as_json: bool) -> int:
     report = write_report(run_dir, result)
     if as_json:
         print(json.dumps(result))
-        progress(f"report: {report}")
+        progress(f"{gates_text(result)}\nreport: {report}".lstrip())
     else:
         print(render_text(result, report, gates_text(result)))
     return exit_code(result)

@@ -98,7 +98,7 @@ _ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
 _COMPARE = (">=", "<=", "==", "!=", ">", "<")
 _NUMBER = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.])", re.ASCII)
 _NAME = re.compile(r"[^\W\d][\w.]*", re.ASCII)
-_ARM = re.compile(r"\(\s*([\w.:-]+)\s*\)", re.ASCII)
+_ARM = re.compile(r"\(\s*([\w.:-]+)\s*\)")
 _SPACE = re.compile(r"\s*")
 _LONGEST, _DEEPEST = 1_000, 50
 """Characters of a condition, and brackets and minus signs inside one another: far fewer than Python's stack holds."""

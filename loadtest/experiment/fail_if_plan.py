@@ -62,10 +62,24 @@ def gated(run_dir: Path, result: Mapping[str, Any]) -> dict[str, Any]:
     """
     manifest = json.loads((run_dir / "manifest.json").read_bytes())
     expressions, seed = manifest.get("fail_if", []), manifest["seed"]
-    kept = run_dir / BASELINE_FILE
-    earlier: Earlier | None = json.loads(kept.read_bytes()) if kept.exists() else None
+    earlier = _kept(run_dir / BASELINE_FILE)
+    arms = list(result.get("arms", {}))
+    kind = result["schema"].split("/")[1]
+    check_gates(expressions, kind, arms, None if earlier is None else list(earlier["result"].get("arms", {})))
     if earlier is None:
         return {**result, "baseline": None, "gates": judge_gates(expressions, result, None, None, seed)}
     baseline = against_baseline(result, earlier, seed)
     gates = judge_gates(expressions, result, earlier["result"], baseline["withheld"], seed)
     return {**result, "baseline": baseline, "gates": gates}
+
+
+def _kept(path: Path) -> Earlier | None:
+    if not path.exists():
+        return None
+    try:
+        earlier = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(earlier, dict) or not {"path", "any", "result"} <= set(earlier):
+        raise ValueError(f"{path} lacks path, any or result")
+    return earlier

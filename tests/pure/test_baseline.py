@@ -226,6 +226,27 @@ def test_a_load_that_was_stepped_down_is_not_the_earlier_one(then: dict[str, Any
     assert "compared all the same: load.streams 700 now, 1000 then" in gates_text(told)
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("{", "baseline.json is not JSON"), ("[]", "lacks path, any or result"), ("{}", "lacks path")],
+)
+def test_a_kept_baseline_that_is_broken_is_named(content: str, words: str, tmp_path: Path) -> None:
+    path = write(compare_run(), tmp_path / "run")
+    (path / BASELINE_FILE).write_text(content)
+
+    with pytest.raises(ValueError, match=words):
+        gated(path, analyze(path))
+
+
+def test_a_condition_that_a_manifest_can_t_have_is_refused(tmp_path: Path) -> None:
+    files = compare_run()
+    files["manifest.json"]["fail_if"] = ["nothing(filter-on) > 1"]
+    path = write(files, tmp_path / "run")
+
+    with pytest.raises(ValueError, match="there is no such figure of a compare"):
+        gated(path, analyze(path))
+
+
 def test_a_run_without_gates_says_nothing_of_them(tmp_path: Path) -> None:
     path = write(compare_run(), tmp_path / "run")
     result = gated(path, analyze(path))
