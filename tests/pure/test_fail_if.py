@@ -264,3 +264,18 @@ def test_in_the_terminal(compared: dict[str, Any]) -> None:
     assert "gate held failed_streams > 0 (0 against 0)" in whole
     assert "gate not judged transit_p99_s > 1 (transit_p99_s was not measured)" in whole
     assert gates_text(compared) == ""
+
+
+def test_a_count_of_instructions_is_gated_by_its_values() -> None:
+    per_chunk, per_request = "user_instructions_per_chunk", "user_instructions_per_request"
+    arms = {"filter-on": {"policy": "filter-on", per_chunk: 51_000.0, per_request: 2e6}, "mine:p": {per_chunk: None}}
+    result = {"schema": "disagg-sim/instructions/1", "arms": arms}
+    earlier = {"schema": "disagg-sim/instructions/1", "arms": {"filter-on": {**arms["filter-on"], per_chunk: 50_000.0}}}
+    slower = f"{per_chunk}(filter-on) > 1.01 * baseline.{per_chunk}(filter-on)"
+    check_gates([slower, f"{per_chunk}(filter-on) == 51000"], "instructions", ["filter-on"], ["filter-on"])
+
+    assert judged(slower, result, earlier)["tripped"] is True
+    assert judged(f"{per_chunk}(filter-on) == 51000", result)["tripped"] is True
+    assert judged(f"{per_chunk}(mine:p) > 1", result)["tripped"] is None
+    with pytest.raises(SettingError, match="there is no such figure of a count of instructions; there are user_instr"):
+        check_gates(["ttft_p95_s > 1"], "instructions", ["filter-on"], None)
