@@ -29,7 +29,10 @@ __all__ = [
 
 BASELINE = "baseline."
 """Stands before a figure of the earlier run that ``--baseline`` names."""
-DISTRIBUTIONS = ("ttft", "ttft_from_sent", "itl", "transit", "tpot", "e2e", "e2e_from_sent", "lateness")
+DISTRIBUTIONS = (
+    *("ttft", "ttft_from_sent", "itl", "inter_chunk", "transit", "tpot"),
+    *("e2e", "e2e_from_sent", "lateness", "held"),
+)
 """Spans of time that ``client`` in a result holds the percentiles of, less their ``_s``."""
 PERCENTILES = ("p50", "p90", "p95", "p99", "max", "mean")
 
@@ -87,6 +90,8 @@ _CLIENT: Mapping[str, Read] = {
     **{f"{span}_{q}_s": _at("client", f"{span}_s", q) for span in DISTRIBUTIONS for q in PERCENTILES},
     "failed_streams": _failed_streams,
     "failed_share": _failed_share,
+    "goodput": _at("client", "goodput", "share"),
+    "goodput_requests_per_s": _at("client", "goodput", "requests_per_s"),
 }
 _LAG: Mapping[str, Read] = {f"loop_lag_{q}_s": _at("loop_lag_s", q) for q in ("p50", "p99", "max")}
 _CATALOGUES: Mapping[str, Catalogue] = {

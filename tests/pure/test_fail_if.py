@@ -231,7 +231,7 @@ def test_figures_of_the_earlier_run_are_checked_by_its_arms() -> None:
 
 def test_every_latency_of_a_result_can_be_named(tmp_path: Path) -> None:
     client = client_figures(RunFiles.read(write(load_run(), tmp_path / "run")))
-    spans = {key for key in client if key.endswith("_s") and (client[key] is None or "p99" in client[key])}
+    spans = {key for key in client if key.endswith("_s")}
 
     assert spans == {f"{name}_s" for name in DISTRIBUTIONS}
     for kind in ("compare", "run"):
@@ -248,9 +248,15 @@ def test_every_figure_has_a_value_or_none_in_a_result(
     figures += [Figure(name, "filter-on") for name in catalogue_of(kind).of_an_arm]
     missing = {str(figure) for figure in figures if point(result, figure) is None}
 
-    assert missing == {f"transit_{q}_s" for q in PERCENTILES} | (
-        {"cpu_us_per_request(filter-on)"} if kind == "compare" else set()
-    )
+    never = {f"{span}_{q}_s" for span in ("transit", "held", "inter_chunk") for q in PERCENTILES}
+    never |= {"goodput", "goodput_requests_per_s"}  # no limit was set
+    assert missing == never | ({"cpu_us_per_request(filter-on)"} if kind == "compare" else set())
+
+
+def test_goodput_is_a_share(loaded: dict[str, Any]) -> None:
+    result = {**loaded, "client": {**loaded["client"], "goodput": {"share": 0.93, "requests_per_s": 9.3}}}
+
+    assert judged("goodput < 0.95 and goodput_requests_per_s > 9", result)["tripped"] is True
 
 
 def test_in_the_terminal(compared: dict[str, Any]) -> None:
