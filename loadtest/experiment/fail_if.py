@@ -5,7 +5,7 @@ wholly on that side: so of equal arms one in forty trips a plain ``>``, and hard
 figure has rounds the values are compared as they stand.  A condition whose figure the run did not leave is not
 judged, and never taken for one that holds or does not.
 
-Pure.  The grammar is `condition`, the figures are in `named_figures`.
+Pure.  The grammar is `condition_parser`, the figures are in `named_figures`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ import numpy as np
 from loadtest.experiment.condition import (
     Comparison,
     Condition,
-    ConditionError,
     Figure,
     comparisons_of,
     figures_of,
-    parse_condition,
     value_of,
 )
+from loadtest.experiment.condition_parser import ConditionError, parse_condition
 from loadtest.experiment.jackknife import reckoned
 from loadtest.experiment.named_figures import by_round, check_figures, of_baseline, point
 from loadtest.experiment.stats import FloatArray

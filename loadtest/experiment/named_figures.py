@@ -1,7 +1,7 @@
 """The figures that a condition of ``--fail-if`` may name, and where a result holds each.
 
 The names are those of `history`'s columns too.  Figures measured round by round come with their rounds; all others
-are one value of the whole run.  Pure; the grammar is `condition`, what trips is `fail_if`.
+are one value of the whole run.  Pure; the grammar is `condition_parser`, what trips is `fail_if`.
 """
 
 from __future__ import annotations

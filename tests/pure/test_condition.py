@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from loadtest.experiment.condition import (
     Comparison,
-    ConditionError,
     Figure,
     Joined,
     comparisons_of,
     figures_of,
-    parse_condition,
     value_of,
 )
+from loadtest.experiment.condition_parser import ConditionError, parse_condition
 
 A, B, C = Figure("a", None), Figure("b", "x"), Figure("c", "my_pkg.mine:policy")
 VALUES = {A: 2.0, B: 3.0, C: 5.0}
