@@ -25,11 +25,12 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.helpers import TimerNoop
+from aiohttp.streams import EMPTY_PAYLOAD
 from yarl import URL
 
 from sim.core.http_body import HttpBody
 
-__all__ = ["LeanPost", "TakenOver", "TakeoverHandler", "take_over", "tcp_connector", "unix_connector"]
+__all__ = ["AnswerHandler", "LeanPost", "TakenOver", "TakeoverHandler", "take_over", "tcp_connector", "unix_connector"]
 
 C = TypeVar("C", bound=aiohttp.BaseConnector)
 
@@ -38,35 +39,73 @@ _HEAD_END = re.compile(rb"\n\r?\n")
 _INFORMATIONAL = re.compile(rb"HTTP/1\.[01] 1[0-9][0-9]\b")
 
 
-class TakeoverHandler(ResponseHandler):
-    """aiohttp's handler of one connection; it keeps what comes of an answer until somebody has taken it over."""
+class AnswerHandler(ResponseHandler):
+    """aiohttp's handler of one connection, of which each request gets its own answer or none.
+
+    aiohttp itself keeps what comes behind an answer for whoever uses the connection next.  Here it closes the
+    connection: nobody asked for it.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._answer: Any = EMPTY_PAYLOAD  # the body of the answer to the latest request, None before its head
+
+    def set_response_params(self, **params: Any) -> None:
+        """A new answer is expected."""
+        self._answer = None
+        super().set_response_params(**params)
+
+    def data_received(self, data: bytes) -> None:
+        """Do with it what aiohttp does, if anything was asked for."""
+        if data and self._answer is not None and self._answer.is_eof():
+            self.close()
+            return
+        super().data_received(data)
+        if self._answer is not None and self._answer.is_eof() and self._begins_another():
+            self.close()
+
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        """The head of an answer is here."""
+        message, body = data
+        if self._answer is not None:
+            self.close()  # a second one in one read
+            return
+        if not 100 <= message.code <= 199 or message.code == 101:
+            self._answer = body
+        super().feed_data(data, size)
+
+    def _begins_another(self) -> bool:
+        """Whether part of a head came behind the answer in its last read."""
+        if self._parser is None:
+            return False
+        try:
+            return self._parser.feed_eof() is not None
+        except Exception:  # noqa: BLE001  whatever it is, it is no end
+            return True
+
+
+class TakeoverHandler(AnswerHandler):
+    """The same; it keeps what comes of an answer until somebody has taken it over."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.kept: list[bytes] | None = None
-        self._given_back = False
 
     def set_response_params(self, **params: Any) -> None:
         """A new answer is expected."""
         self.kept = []
-        self._given_back = False
         super().set_response_params(**params)
 
     def given_back(self) -> None:
         """The answer that was taken over is over."""
         self._parser = None  # it stands inside a body whose rest it has never seen
-        self._given_back = True
 
     def data_received(self, data: bytes) -> None:
         """Keep it, and do with it what aiohttp does."""
-        if self._given_back:
-            # Nothing is asked for: whatever this is, whoever uses the connection next would be given it.
-            self.close()
-            return
         if self.kept is not None:
             self.kept.append(data)
         super().data_received(data)
-        if self._payload is not None and self._payload.is_eof():
+        if self._answer is not None and self._answer.is_eof():
             self.kept = None  # it came whole, and aiohttp has it
 
 
@@ -139,18 +178,19 @@ def take_over(response: aiohttp.ClientResponse) -> TakenOver | None:
             return TakenOver(response, handler, transport, received[position:])
 
 
-def tcp_connector(**options: Any) -> aiohttp.TCPConnector:
-    """A connector whose connections can be taken over; the arguments are aiohttp's."""
-    return _taking_over(aiohttp.TCPConnector(**options))
+def tcp_connector(*, spliced: bool = True, **options: Any) -> aiohttp.TCPConnector:
+    """A connector whose connections can be taken over if ``spliced``; the other arguments are aiohttp's."""
+    return _handled(aiohttp.TCPConnector(**options), spliced)
 
 
-def unix_connector(path: str, **options: Any) -> aiohttp.UnixConnector:
+def unix_connector(path: str, *, spliced: bool = True, **options: Any) -> aiohttp.UnixConnector:
     """The same over a Unix socket."""
-    return _taking_over(aiohttp.UnixConnector(path, **options))
+    return _handled(aiohttp.UnixConnector(path, **options), spliced)
 
 
-def _taking_over(connector: C) -> C:
-    connector._factory = partial(TakeoverHandler, loop=asyncio.get_running_loop())  # type: ignore[assignment]  # noqa: SLF001
+def _handled(connector: C, spliced: bool) -> C:
+    handler = TakeoverHandler if spliced else AnswerHandler
+    connector._factory = partial(handler, loop=asyncio.get_running_loop())  # type: ignore[assignment]  # noqa: SLF001
     return connector
 
 
