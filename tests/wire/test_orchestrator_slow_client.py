@@ -1,4 +1,4 @@
-"""A client that reads slowly, or no more, in each of a stream's last phases: small buffers, so that little fills them."""
+"""A client that reads slowly, or no more, in a stream's last phases: small buffers, so that little fills them."""
 
 from __future__ import annotations
 
