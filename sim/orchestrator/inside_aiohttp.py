@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,6 +25,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.helpers import TimerNoop
 from aiohttp.streams import EMPTY_PAYLOAD
+from multidict import CIMultiDictProxy
 from yarl import URL
 
 from sim.core.http_body import HttpBody
@@ -36,6 +36,7 @@ C = TypeVar("C", bound=aiohttp.BaseConnector)
 
 # Lenient as aiohttp's own parser of answers is: a line may end in LF alone.
 _HEAD_END = re.compile(rb"\n\r?\n")
+_BLANK_LINES = re.compile(rb"[\r\n]*")
 _INFORMATIONAL = re.compile(rb"HTTP/1\.[01] 1[0-9][0-9]\b")
 
 
@@ -49,6 +50,7 @@ class AnswerHandler(ResponseHandler):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._answer: Any = EMPTY_PAYLOAD  # the body of the answer to the latest request, None before its head
+        self.chunked = False  # whether aiohttp takes it for chunked
 
     def set_response_params(self, **params: Any) -> None:
         """A new answer is expected."""
@@ -71,7 +73,7 @@ class AnswerHandler(ResponseHandler):
             self.close()  # a second one in one read
             return
         if not 100 <= message.code <= 199 or message.code == 101:
-            self._answer = body
+            self._answer, self.chunked = body, message.chunked
         super().feed_data(data, size)
 
     def _begins_another(self) -> bool:
@@ -115,11 +117,16 @@ class TakenOver:
     __slots__ = ("_handler", "_response", "body", "early", "transport")
 
     def __init__(
-        self, response: aiohttp.ClientResponse, handler: TakeoverHandler, transport: asyncio.Transport, early: bytes
+        self,
+        response: aiohttp.ClientResponse,
+        handler: TakeoverHandler,
+        transport: asyncio.Transport,
+        body: HttpBody,
+        early: bytes,
     ) -> None:
         self.transport = transport
         self.early = early
-        self.body = _body(response.headers)
+        self.body = body
         self._response = response
         self._handler = handler
 
@@ -151,8 +158,9 @@ class TakenOver:
 def take_over(response: aiohttp.ClientResponse) -> TakenOver | None:
     """The connection of an answer whose head is here; None if it cannot be had.
 
-    It cannot when the answer came whole with its head (the connection is back in the pool), when it is lost, or
-    when the body is encoded, which aiohttp undoes.
+    It cannot when the answer came whole with its head (the connection is back in the pool), when it is lost, when
+    the body is encoded, which aiohttp undoes, or when its framing is said in another way than nearly all say it:
+    then aiohttp is to make what it can of that.
     """
     connection = response.connection
     handler = None if connection is None else connection.protocol
@@ -164,18 +172,22 @@ def take_over(response: aiohttp.ClientResponse) -> TakenOver | None:
         return None
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         return None
+    body = _body(response.headers, chunked=handler.chunked)
+    if body is None:
+        return None
     received = b"".join(kept)
     if response.content.exception() is None:
         response.content.read_nowait()  # aiohttp's own copy of what came early
-    position = len(received) - len(received.lstrip(b"\r\n"))
+    position = 0
     while True:
+        position = _BLANK_LINES.match(received, position).end()  # type: ignore[union-attr]
         informational = _INFORMATIONAL.match(received, position)
         end = _HEAD_END.search(received, position)
         if end is None:
             return None
         position = end.end()
         if informational is None:
-            return TakenOver(response, handler, transport, received[position:])
+            return TakenOver(response, handler, transport, body, received[position:])
 
 
 def tcp_connector(*, spliced: bool = True, **options: Any) -> aiohttp.TCPConnector:
@@ -194,9 +206,11 @@ def _handled(connector: C, spliced: bool) -> C:
     return connector
 
 
-def _body(headers: Mapping[str, str]) -> HttpBody:
-    if headers.get("Transfer-Encoding", "").lower().endswith("chunked"):
-        return HttpBody.chunked()
+def _body(headers: CIMultiDictProxy[str], *, chunked: bool) -> HttpBody | None:
+    codings = headers.getall("Transfer-Encoding", ())
+    if codings:
+        plainly = [coding.lower() for coding in codings] == ["chunked"]
+        return HttpBody.chunked() if plainly and chunked else None
     length = headers.get("Content-Length")
     return HttpBody.until_close() if length is None else HttpBody.of_length(int(length))
 
