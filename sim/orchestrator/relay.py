@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from sim.core.settings import OrchestratorSettings
 from sim.orchestrator.arms import StreamPolicies
@@ -52,7 +52,7 @@ class StreamRelay:
 
     async def run(self, request: web.Request, exchange: Exchange, policies: StreamPolicies) -> web.StreamResponse:
         """Answer ``request`` with the stream of ``exchange``, which is closed in every case."""
-        response = web.StreamResponse(headers=SSE_HEADERS)
+        response = _response(request)
         counters = self._counters
         counters.started += 1
         counters.live += 1
@@ -84,7 +84,7 @@ class StreamRelay:
 
     async def finish(self, request: web.Request, stream: bytes) -> web.StreamResponse:
         """Answer ``request`` with a ``stream`` that is all here, since the reply was finished at ctx."""
-        response = web.StreamResponse(headers=SSE_HEADERS)
+        response = _response(request)
         counters = self._counters
         counters.started += 1
         counters.live += 1
@@ -162,6 +162,13 @@ class StreamRelay:
                         self._counters.cut_bytes_in += 1
                         return b"\n"
         return path.line_endings()
+
+
+def _response(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers=SSE_HEADERS)
+    if request.version < HttpVersion11:
+        response.force_close()  # without chunks only the connection's end ends the body; aiohttp would keep it open
+    return response
 
 
 def _cut_off(request: web.Request) -> None:
