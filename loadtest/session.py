@@ -1,6 +1,6 @@
 """The load of one Locust process: sends each user's copy of the schedule on time, and writes the results at the end.
 
-Rule: a request is sent when it is due, whatever became of those before it.
+Rule: a request is sent when it is due, whatever became of those before it, unless a cap on concurrency is set.
 Locust itself (its runner, its command line) is not known here: `users` and `locustfile` are its side.
 """
 
@@ -10,22 +10,25 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import gevent
 from gevent.event import Event
 
-from loadtest.azure_trace import TraceRow, read_azure_csv
 from loadtest.connections import Connections
+from loadtest.goodput import GoodputLimits
+from loadtest.lengths import Lengths, OfRows
+from loadtest.load_files import lengths_of, trace_of
 from loadtest.outcomes import ABORTED
 from loadtest.plan import LoadPlan, Target
 from loadtest.pump import Exchange, Pump
-from loadtest.recorder import Recorder, write_json
-from loadtest.sender import SEQS_PER_COPY, Sender
+from loadtest.recorder import Recorder, Totals, write_json
+from loadtest.sender import Sender
 from loadtest.settler import Settler, Told
-from loadtest.shares import Share
+from loadtest.shares import SEQS_PER_COPY, Share
 from loadtest.stamped_reader import StampedReader
 from loadtest.stream_reader import StreamReader
+from loadtest.traces.rows import TraceRow
 from loadtest.workload import PlannedRequest, Prompts, request_bytes
 from sim.core.settings import SettingError
 from sim.service.health import LoopHealth
@@ -43,30 +46,32 @@ WHOLE = Share()
 class LoadSession:
     """Made once per process, on its hub.  ``tell`` gets every figure for Locust's tables.
 
-    SettingError if the target's name cannot be resolved, the trace cannot be read, or the results' directory
+    ``lines`` takes a line per stream where the plan names no directory for results.
+    SettingError if the target's name cannot be resolved, a trace or lengths cannot be read, or the results' directory
     cannot be written.
     """
 
-    def __init__(self, plan: LoadPlan, health: LoopHealth, tell: Callable[[Told], None]) -> None:
+    def __init__(
+        self, plan: LoadPlan, health: LoopHealth, tell: Callable[[Told], None], lines: TextIO | None = None
+    ) -> None:
         self.plan = plan
         self.health = health
         self.closed = False
         self._target = Target.parse(plan.host)
-        self.trace: Sequence[TraceRow] = ()
-        if plan.settings.arrivals == "trace":
-            self.trace = read_azure_csv(Path(plan.settings.trace))
+        self.trace: Sequence[TraceRow] = trace_of(plan.settings).rows
+        self.lengths: Lengths = OfRows(self.trace) if self.trace else lengths_of(plan.settings)
         self._prompts = Prompts(plan.settings.seed)
         self._copies_begun = 0
         self._senders: dict[int, Sender] = {}
         self._start_ns = self._start_cpu_ns = 0
         self._out = None if plan.out is None else Path(plan.out)
-        self._lines = None
+        self._lines = lines
         if self._out is not None:
             try:
                 self._lines = (self._out / "streams.jsonl").open("w")
             except OSError as error:
                 raise SettingError(f"out: cannot write to {self._out}: {error.strerror}") from None
-        self.recorder = Recorder(self._lines)
+        self.recorder = Recorder(self._lines, GoodputLimits.of(plan.settings))
         self._settler = Settler(plan, self.recorder, tell)
         self.pump = Pump(Connections(*_resolve(self._target)), self._settler.first_token, self._on_end)
         self._sweeper = gevent.spawn(self._sweep)
@@ -87,9 +92,21 @@ class LoadSession:
             self.pump.connections = connections
             self._target = target
 
-    def live_readers(self) -> list[StreamReader]:
-        """Readers of the streams that are not recorded yet."""
+    def live(self) -> int:
+        """Number of streams that are not recorded yet."""
+        return len(self._live_readers())
+
+    def totals(self) -> Totals:
+        """Tokens and events of the streams that have ended and of those that have not."""
+        return self.recorder.totals(self._live_readers())
+
+    def _live_readers(self) -> list[StreamReader]:
         return [*(exchange.reader for exchange in self.pump.live), *self._settler.unsettled()]
+
+    def settle(self) -> None:
+        """Close what is still live as aborted, and judge and record every stream that has ended."""
+        self.pump.abort()
+        self._settler.settle_all()
 
     def run_copy(
         self, stopping: Event, number: int | None = None, share: Share = WHOLE, start_ns: int | None = None
@@ -119,22 +136,33 @@ class LoadSession:
         prompt = self._prompts.make(request.seq, request.prompt_tokens)
         return request_bytes(self._target, self.plan.settings, prompt, request.output_tokens)
 
-    def send(self, request: PlannedRequest, data: bytes, due_ns: int) -> None:
+    def send(self, request: PlannedRequest, data: bytes, planned_ns: int, ready_ns: int) -> None:
         """Send one request now; its reply comes by callbacks."""
         reader = self._reader(keep=self._settler.keeps(request.seq))
-        exchange = self.pump.send(reader, data, due_ns, request)
-        self.recorder.start(due_ns, exchange.sent_ns)
+        exchange = self.pump.send(reader, data, planned_ns, request, ready_ns)
+        self.recorder.start(planned_ns, ready_ns, exchange.sent_ns)
 
     def close(self) -> None:
         """End every live stream, judge what is left, and write the results.  OSError if they cannot be written."""
         if self.closed:
             return
         self.closed = True
+        gevent.killall([self._sweeper, self._folder], block=False)
         self.pump.close()
         self._settler.settle_all()
         if self._out is not None and self._lines is not None:
             self._lines.close()
             write_json(self._out / "client.json", self._results())
+
+    @property
+    def start_ns(self) -> int:
+        """When the first copy's time began, CLOCK_MONOTONIC; 0 before that."""
+        return self._start_ns
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of the process since then."""
+        return (time.process_time_ns() - self._start_cpu_ns) / 1e9 if self._start_ns else 0.0
 
     def _results(self) -> dict[str, Any]:
         now_ns = time.monotonic_ns()
@@ -144,7 +172,7 @@ class LoadSession:
             **self.recorder.to_json(),
             **health,
             "health": samples,
-            "cpu_s": (time.process_time_ns() - self._start_cpu_ns) / 1e9 if self._start_ns else 0.0,
+            "cpu_s": self.cpu_s,
             "wall_s": (now_ns - self._start_ns) / 1e9 if self._start_ns else 0.0,
             "start_ns": self._start_ns or now_ns,
             "end_ns": now_ns,
@@ -152,13 +180,13 @@ class LoadSession:
 
     def _reader(self, *, keep: bool) -> StreamReader:
         if self.plan.gen is not None and self.plan.gen.stamp_sent:
-            return StampedReader(self.recorder.gaps, self.recorder.transits, keep=keep)
-        return StreamReader(self.recorder.gaps, keep=keep)
+            return StampedReader(self.recorder.token_gaps, self.recorder.transits, keep=keep)
+        return StreamReader(self.recorder.token_gaps, keep=keep)
 
     def _on_end(self, exchange: Exchange) -> None:
         sender = self._senders.get(exchange.request.seq // SEQS_PER_COPY)
         if sender is not None:
-            sender.ended()
+            sender.ended(exchange.end_ns)
         self._settler.ended(exchange)
 
     def _fold(self) -> None:

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from loadtest.client_metrics import LoadCollector
 from loadtest.client_ops import ops_app
+from loadtest.goodput import MISSES, GoodputLimits
 from loadtest.outcomes import FAULTS
 from loadtest.recorder import Recorder
 from sim.service.health import GcPauses, LoopHealth
@@ -23,13 +24,22 @@ SECTION = PAGE.split("\n## The load\n", 1)[1].split("\n## ", 1)[0]
 ROW = re.compile(r"^\| `(disagg_\w+)` \| (\w+) \| (.*?) ?\| (.+) \|$", re.MULTILINE)
 
 
+class Shown:
+    """A load, with the readers of its live streams."""
+
+    def __init__(self, recorder=None, live=()):
+        self.recorder = recorder or Recorder()
+        self.live = lambda: len(live)
+        self.totals = lambda: self.recorder.totals(live)
+
+
 def values(collector):
     return {(sample.name, *sample.labels.values()): sample.value for f in collector.collect() for sample in f.samples}
 
 
 def test_the_page_lists_exactly_what_is_served():
     served = {}
-    for family in LoadCollector(Recorder(), list).collect():
+    for family in LoadCollector(Shown()).collect():
         labels = set(itertools.chain(*(sample.labels for sample in family.samples))) - {"le"}
         served[f"{family.name}_total" if family.type == "counter" else family.name] = (family.type, labels)
 
@@ -38,7 +48,7 @@ def test_the_page_lists_exactly_what_is_served():
 
 
 def test_series_exist_at_zero_and_their_label_values_are_on_the_page():
-    for family in LoadCollector(Recorder(), list).collect():
+    for family in LoadCollector(Shown()).collect():
         for sample in family.samples:
             assert sample.value == 0
             assert all(f"`{value}`" in SECTION for label, value in sample.labels.items() if label != "le")
@@ -51,16 +61,16 @@ def test_every_outcome_is_explained_on_the_page():
 
 def test_values_hold_ended_and_live_streams():
     recorder = Recorder()
-    recorder.start(0, 2 * MS)
-    recorder.start(0, 7 * MS)
+    recorder.start(0, 0, 2 * MS)
+    recorder.start(0, 4 * MS, 11 * MS)
     recorder.first_token(0, 2 * MS, 30 * MS)
-    recorder.itl.record_ns(5 * MS, 3)
+    recorder.gaps.record_ns(5 * MS, 3)
     done = read(reads_of(events_of(13)))
     recorder.end(record(), done)
     recorder.end(record("http_503"), read([]))
     recorder.end(record("http_429"), read([]))
     live = read(reads_of(events_of(20)[:8], end=b""))
-    found = values(LoadCollector(recorder, lambda: [live]))
+    found = values(LoadCollector(Shown(recorder, [live])))
 
     assert found["disagg_client_streams_started_total",] == 2
     assert found["disagg_client_streams_live",] == 1
@@ -79,15 +89,40 @@ def test_values_hold_ended_and_live_streams():
     assert found["disagg_client_itl_seconds_count",] == 3
 
 
+def test_the_cap_and_the_slo_have_series_of_their_own():
+    recorder = Recorder(None, GoodputLimits(itl_ms=6.6))
+    recorder.start(0, 4 * MS, 5 * MS)
+    recorder.leave_unsent()
+    recorder.chunk_gaps.record_ns(8 * MS)
+    recorder.shared_gaps.record_ns(2 * MS, 4)
+    for each in (record(), record("cut"), record(last_token_ns=199 * MS)):
+        recorder.end(each, read([]))
+    found = values(LoadCollector(Shown(recorder)))
+
+    assert found["disagg_client_send_lateness_seconds_sum",] == 0.001
+    assert found["disagg_client_held_back_seconds_sum",] == 0.004
+    assert found["disagg_client_held_back_seconds_count",] == 1
+    assert found["disagg_client_requests_unsent_total",] == 1
+    assert found["disagg_client_itl_seconds_count",] == 4
+    assert (found["disagg_client_inter_chunk_seconds_count",], found["disagg_client_inter_chunk_seconds_sum",]) == (
+        1,
+        0.008,
+    )
+    assert found["disagg_client_tpot_seconds_count",] == 2
+    assert [found["disagg_client_goodput_streams_total", slo] for slo in ("within", "missed")] == [1, 3]
+    missed = {what: found["disagg_client_goodput_missed_total", what] for what in MISSES}
+    assert missed == {"ttft": 0, "itl": 1, "e2e": 0, "failed": 1, "unsent": 1}
+
+
 def health():
     return LoopHealth(lambda: ProcFacts(0, 0, (0, 0), 0), GcPauses(lambda: 0), start_ns=0, cpu_ns=0, wait_ns=0)
 
 
 def get(path, mount="", recorder=None, live=()):
     registry = CollectorRegistry()
-    recorder = recorder or Recorder()
-    registry.register(LoadCollector(recorder, list))
-    app = ops_app(registry, health(), recorder, lambda: live)
+    shown = Shown(recorder, live)
+    registry.register(LoadCollector(shown))
+    app = ops_app(registry, health(), shown)
     started = []
     environ = {"REQUEST_METHOD": "GET", "SCRIPT_NAME": mount, "PATH_INFO": path, "QUERY_STRING": ""}
     body = b"".join(app(environ, lambda status, headers: started.append((status, headers))))
