@@ -19,6 +19,7 @@ from loadtest.azure_trace import TraceRow, read_azure_csv
 from loadtest.connections import Connections
 from loadtest.outcomes import ABORTED
 from loadtest.plan import LoadPlan, Target
+from loadtest.prompts import Prompts
 from loadtest.pump import Exchange, Pump
 from loadtest.recorder import Recorder, write_json
 from loadtest.sender import SEQS_PER_COPY, Sender
@@ -26,7 +27,7 @@ from loadtest.settler import Settler, Told
 from loadtest.shares import Share
 from loadtest.stamped_reader import StampedReader
 from loadtest.stream_reader import StreamReader
-from loadtest.workload import PlannedRequest, Prompts, request_bytes
+from loadtest.workload import PlannedRequest, request_bytes
 from sim.core.settings import SettingError
 from sim.service.health import LoopHealth
 
@@ -116,7 +117,7 @@ class LoadSession:
 
     def written(self, request: PlannedRequest) -> bytes:
         """The bytes of one request, to be made before it is due."""
-        prompt = self._prompts.make(request.seq, request.prompt_tokens)
+        prompt = self._prompts.make(request.seq, request.prompt_tokens, request.prefix)
         return request_bytes(self._target, self.plan.settings, prompt, request.output_tokens)
 
     def send(self, request: PlannedRequest, data: bytes, due_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""What each request holds: lengths, a prompt that really has that many tokens' worth of bytes, the HTTP bytes.
+"""What each request holds: lengths, and the HTTP bytes.
 
 Length presets.  Each is lognormal, fixed by two figures of Azure's 2023 LLM inference traces: the median p50 and
 the mean.  With ``mu = ln(p50)`` the mean is ``exp(mu + sigma**2 / 2)``, hence ``sigma = sqrt(2 ln(mean / p50))``.
@@ -11,7 +11,7 @@ Attribution: figures of the Azure LLM inference trace 2023, Microsoft, CC-BY-4.0
 (https://creativecommons.org/licenses/by/4.0/), described in Patel, Choukse, Zhang, Shah, Goiri, Maleki, Bianchini,
 *Splitwise: Efficient generative LLM inference using phase splitting*, ISCA 2024.  No row of it is copied here.
 
-When a request is due is in `arrivals`.
+When a request is due is in `arrivals`, what its prompt says in `prompts`.
 """
 
 from __future__ import annotations
@@ -26,18 +26,12 @@ from loadtest import arrivals
 from loadtest.azure_trace import TraceRow
 from loadtest.load_settings import LoadSettings
 from loadtest.plan import Target
-from sim.core.tokens import BYTES_PER_TOKEN
+from loadtest.prompts import PromptPlan
 
-__all__ = ["PRESETS", "LogNormal", "PlannedRequest", "Prompts", "plan_requests", "request_bytes"]
+__all__ = ["PRESETS", "LogNormal", "PlannedRequest", "plan_requests", "request_bytes"]
 
 MODEL = "sim"
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
-_TEXT_BYTES = 1 << 16
-_WORDS = (
-    "the", "of", "and", "you", "that", "was", "for", "with", "his", "they", "one", "have", "this", "from", "had",
-    "some", "what", "there", "other", "were", "your", "when", "use", "word", "how", "said", "each", "which", "their",
-    "time", "will", "way", "about", "many", "then", "them", "would", "write", "like", "these", "long", "make", "thing",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +88,8 @@ def plan_requests(settings: LoadSettings, seed: int, trace: Sequence[TraceRow] =
     last_s = 0.0 if settings.arrivals == "staggered" else settings.duration_s
     all_due = arrivals.capped(due, last_s, settings.limit)
     lengths = _lengths(settings, sizes, trace)
-    return [PlannedRequest(seq, due_ns, *lengths(seq)) for seq, due_ns in enumerate(all_due)]
+    prompts = PromptPlan(settings, seed)
+    return [prompts.completed(PlannedRequest(seq, due_ns, *lengths(seq))) for seq, due_ns in enumerate(all_due)]
 
 
 def _lengths(settings: LoadSettings, rng: Random, trace: Sequence[TraceRow]) -> Callable[[int], tuple[int, int]]:
@@ -106,33 +101,6 @@ def _lengths(settings: LoadSettings, rng: Random, trace: Sequence[TraceRow]) -> 
         return lambda _: fixed
     prompt, reply = PRESETS[settings.lengths]
     return lambda _: (prompt.draw(rng), reply.draw(rng))
-
-
-class Prompts:
-    """Makes prompts: English-looking ASCII, `BYTES_PER_TOKEN` bytes a token, led by the request's number.
-
-    One text is made from the seed and each prompt is a run of it: a prompt of 40,000 tokens must not cost
-    the load more than a copy.
-    """
-
-    __slots__ = ("_text",)
-
-    def __init__(self, seed: int) -> None:
-        rng = Random(f"prompts {seed}")
-        words: list[str] = []
-        size = 0
-        while size < _TEXT_BYTES:
-            words.append(rng.choice(_WORDS))
-            size += len(words[-1]) + 1
-        self._text = " ".join(words)[:_TEXT_BYTES]
-
-    def make(self, seq: int, tokens: int) -> str:
-        """The prompt of request ``seq``: exactly ``tokens`` tokens; unlike any other's where it has room to be."""
-        size = tokens * BYTES_PER_TOKEN
-        start = (seq * 977) % _TEXT_BYTES
-        head = f"{seq} "
-        repeats = -(-(start + size) // _TEXT_BYTES)
-        return (head + (self._text * repeats)[start : start + size])[:size]
 
 
 def request_bytes(target: Target, settings: LoadSettings, prompt: str, output_tokens: int) -> bytes:

@@ -67,7 +67,7 @@ def from_mapping(cls: type[T], mapping: Mapping[str, object], where: str) -> T:
     """Build the settings dataclass ``cls`` from ``mapping``; strings are converted to the field's type.
 
     ``where`` names the place in errors ("gen" gives "gen.usage: ...").  Raises SettingError for an unknown
-    key, a wrong type, a value out of range, or a combination that the class itself refuses.
+    key, a wrong type, a value out of range, or combinations that the class itself refuses (one a line).
     """
     known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     types = typing.get_type_hints(cls)
@@ -82,7 +82,7 @@ def from_mapping(cls: type[T], mapping: Mapping[str, object], where: str) -> T:
     try:
         return cls(**values)
     except SettingError as error:
-        raise SettingError(f"{where}.{error}") from None
+        raise SettingError("\n".join(f"{where}.{fault}" for fault in str(error).split("\n"))) from None
 
 
 def describe(cls: type) -> list[SettingInfo]:

@@ -73,16 +73,16 @@ def test_every_fault_is_told_with_file_table_key_and_what_is_allowed(tmp_path):
     told = faults(path, "load.seed=-1", "usage_by=nobody")
 
     assert told[:4] == [
-        f"{path}: [engine]: unknown table; known: scenario, ctx, gen, orchestrator, load",
-        f"{path}: scenario.name: 5 is not a string",
-        f"{path}: scenario.colour: unknown key; known: name, description",
-        f"{path}: ctx.slots: 0 is out of range; allowed: 1 to 100000",
+        f"{path}:13: [engine]: unknown table; known: scenario, ctx, gen, orchestrator, load",
+        f"{path}:3: scenario.name: 5 is not a string",
+        f"{path}:4: scenario.colour: unknown key; known: name, description",
+        f"{path}:6: ctx.slots: 0 is out of range; allowed: 1 to 100000",
     ]
-    assert told[4] == f"{path}: gen.usage: 'maybe' is not one of absent, null, final, continuous"
-    assert told[5].startswith(f"{path}: gen.speed: unknown key; known: apply_ctx_usage, chunk_bytes")
+    assert told[4] == f"{path}:8: gen.usage: 'maybe' is not one of absent, null, final, continuous"
+    assert told[5].startswith(f"{path}:9: gen.speed: unknown key; known: apply_ctx_usage, chunk_bytes")
     assert told[6:] == [
         "--set: orchestrator.usage_by: 'nobody' is not one of orchestrator, gen",
-        f"{path}: load.streams: 'many' is not a number",
+        f"{path}:12: load.streams: 'many' is not a number",
         "--set: load.seed: -1 is out of range; allowed: >= 0",
     ]
 
@@ -90,7 +90,20 @@ def test_every_fault_is_told_with_file_table_key_and_what_is_allowed(tmp_path):
 def test_a_rule_between_keys_is_told_when_each_key_is_right(tmp_path):
     path = written(tmp_path, '[load]\narrivals = "poisson"\n')
 
-    assert faults(path) == [f"{path}: load.request_rate: poisson arrivals need a rate above 0"]
+    assert faults(path) == [
+        f"{path}:1: load.request_rate: poisson arrivals need a rate above 0",
+        f"{path}:1: load.duration_s: poisson arrivals need an end: set duration_s or limit",
+    ]
+
+
+def test_a_rule_between_keys_is_told_at_the_key_it_names(tmp_path):
+    path = written(tmp_path, '[load]\narrivals = "steps"\n\nstep_rates = "1,x"\n[gen]\ntok_s = 1\nitl_ms = 1\n')
+
+    assert faults(path, "burstiness=2", "turns=2") == [
+        f"{path}:7: gen.itl_ms: 1 and tok_s 1 are both set; give one of the two",
+        "--set: load.burstiness: steps arrivals have none; it is for gamma",
+        f"{path}:4: load.step_rates: 'x' is not a number from 0 to 100000",
+    ]
 
 
 def test_a_bare_key_is_enough_where_one_table_has_it():
@@ -136,8 +149,8 @@ def test_an_unknown_scenario_is_told_with_the_list(tmp_path):
 def test_a_file_that_is_not_toml_is_told_with_the_place(tmp_path):
     path = written(tmp_path, "[gen\n")
 
-    assert faults(path)[0].startswith(f"{path}: not TOML: ")
-    assert faults(written(tmp_path, "gen = 5\n")) == [f"{path}: gen: 5 is not a table"]
+    assert faults(path)[0].startswith(f"{path}:1: not TOML: ")
+    assert faults(written(tmp_path, "gen = 5\n")) == [f"{path}:1: gen: 5 is not a table"]
 
 
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,7,5\n"

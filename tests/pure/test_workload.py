@@ -12,7 +12,8 @@ import pytest
 from loadtest.azure_trace import TraceRow
 from loadtest.load_settings import LoadSettings
 from loadtest.plan import Target
-from loadtest.workload import PRESETS, LogNormal, PlannedRequest, Prompts, plan_requests, request_bytes
+from loadtest.prompts import Prompts
+from loadtest.workload import PRESETS, LogNormal, PlannedRequest, plan_requests, request_bytes
 from sim.core.requests import read_client_request
 
 S = 1_000_000_000
