@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from loadtest.outcomes import ABORTED, FAULTS, OK
+from loadtest.outcomes import ABORTED, CANCELLED, FAULTS, OK
 from loadtest.recorder import Recorder
 from loadtest.stream_reader import StreamReader
 from sim.service.metrics import counter, gauge, histogram
@@ -18,7 +18,7 @@ from sim.service.metrics import counter, gauge, histogram
 __all__ = ["LoadCollector"]
 
 # One label value for every HTTP status: labels must be known beforehand.
-_LABELS = (OK, ABORTED, *(name for name in FAULTS if "<" not in name), "http_status")
+_LABELS = (OK, ABORTED, CANCELLED, *(name for name in FAULTS if "<" not in name), "http_status")
 
 
 class LoadCollector(Collector):

@@ -122,7 +122,7 @@ class LoadSession:
 
     def send(self, request: PlannedRequest, data: bytes, due_ns: int) -> None:
         """Send one request now; its reply comes by callbacks."""
-        reader = self._reader(keep=self._settler.keeps(request.seq))
+        reader = self._reader(keep=self._settler.keeps(request.seq), stop_after=request.cancel_after)
         exchange = self.pump.send(reader, data, due_ns, request)
         self.recorder.start(due_ns, exchange.sent_ns)
 
@@ -151,10 +151,10 @@ class LoadSession:
             "end_ns": now_ns,
         }
 
-    def _reader(self, *, keep: bool) -> StreamReader:
+    def _reader(self, *, keep: bool, stop_after: int) -> StreamReader:
         if self.plan.gen is not None and self.plan.gen.stamp_sent:
-            return StampedReader(self.recorder.gaps, self.recorder.transits, keep=keep)
-        return StreamReader(self.recorder.gaps, keep=keep)
+            return StampedReader(self.recorder.gaps, self.recorder.transits, keep=keep, stop_after=stop_after)
+        return StreamReader(self.recorder.gaps, keep=keep, stop_after=stop_after)
 
     def _on_end(self, exchange: Exchange) -> None:
         sender = self._senders.get(exchange.request.seq // SEQS_PER_COPY)

@@ -117,6 +117,7 @@ def streams_sentence(streams: Mapping[str, Any]) -> str:
         return "No stream was started."
     failed = ", ".join(f"{reason} {n:,}" for reason, n in streams["failed"].items())
     aborted = f", {streams['aborted']:,} aborted" if streams.get("aborted") else ""
-    return f"{streams['ok']:,} of {streams['started']:,} streams passed every check{aborted}" + (
+    cancelled = f", {streams['cancelled']:,} were cancelled as planned" if streams.get("cancelled") else ""
+    return f"{streams['ok']:,} of {streams['started']:,} streams passed every check{cancelled}{aborted}" + (
         f"; failed: {failed}." if failed else "."
     )

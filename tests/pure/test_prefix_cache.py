@@ -1,4 +1,4 @@
-"""The prefix cache: keys of a prompt's blocks, what is found, what goes first; and a recording's hits, counted twice."""
+"""The prefix cache: keys of blocks, what is found, what goes first; and a recording's hits, counted twice."""
 
 from __future__ import annotations
 
