@@ -173,6 +173,12 @@ class LoadSettings:
         return rates
 
     @property
+    def streams_at_once(self) -> int:
+        """Streams that are live at the same time, as far as that is known beforehand; else 0."""
+        at_once = {"staggered": self.streams, "bursts": self.burst_size}.get(self.arrivals, self.max_concurrency)
+        return min(at_once, self.max_concurrency or at_once)
+
+    @property
     def end_s(self) -> float | None:
         """When the load is to be over, counted from its start, s; None when the schedule alone ends it."""
         if self.arrivals == "steps":

@@ -121,12 +121,12 @@ def _plan_of(options: argparse.Namespace, host: str | None) -> LoadPlan:
 
 
 def _check_limits(settings: LoadSettings, users: int) -> None:
-    """Refuse a standing load that cannot fit; how many streams others have at once is not known beforehand."""
-    descriptors = socket_limits.raise_descriptor_limit()
-    if settings.arrivals == "staggered":
-        reason = socket_limits.shortfall(settings.streams * users, descriptors, socket_limits.local_ports())
-        if reason is not None:
-            raise SettingError(f"streams: {reason}")
+    """Refuse a load that cannot fit, as far as it is known how many streams there are at once."""
+    streams = settings.streams_at_once * users
+    descriptors = socket_limits.raise_descriptor_limit(streams + socket_limits.SPARE_DESCRIPTORS)
+    reason = socket_limits.shortfall(streams, descriptors, socket_limits.local_ports())
+    if reason is not None:
+        raise SettingError(f"streams: {reason}")
 
 
 def _teller(environment: Any) -> Callable[[Told], None]:

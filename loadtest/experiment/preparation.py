@@ -11,6 +11,8 @@ from loadtest.experiment.host import host_facts, versions
 from loadtest.experiment.rundir import RunDirectory
 from loadtest.experiment.topology import Pinning, Topology, pinning_of, usable_cpus
 from loadtest.scenario import Scenario
+from loadtest.socket_limits import descriptors_of_a_relay, raise_descriptor_limit, relay_shortfall
+from sim.core.settings import SettingError
 
 __all__ = ["head_of", "prepare"]
 
@@ -18,7 +20,11 @@ __all__ = ["head_of", "prepare"]
 def prepare(
     options: argparse.Namespace, scenario: Scenario, plan: dict[str, Any], kind: str | None = None
 ) -> tuple[RunDirectory, Topology]:
-    """The run's directory, its manifest written, and the topology to start; ``kind`` is the verb unless given."""
+    """The run's directory, its manifest written, and the topology to start; ``kind`` is the verb unless given.
+
+    SettingError if the orchestrator could not hold all the streams.
+    """
+    _check_descriptors(scenario)
     cpus = usable_cpus()
     pinning = pinning_of(cpus, wanted=not options.no_pin)
     manifest = {
@@ -44,6 +50,14 @@ def head_of(pinning: Pinning) -> dict[str, Any]:
         "interrupted": False,
         "failure": None,
     }
+
+
+def _check_descriptors(scenario: Scenario) -> None:
+    streams = scenario.load.streams_at_once
+    descriptors = raise_descriptor_limit(descriptors_of_a_relay(streams, 1))
+    reason = relay_shortfall(streams, 1, descriptors)
+    if reason is not None:
+        raise SettingError(f"--streams: {reason}")
 
 
 def _pinning_json(pinning: Pinning) -> dict[str, list[int]]:

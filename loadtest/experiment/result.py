@@ -16,6 +16,7 @@ from loadtest.experiment.arms import arm_figures, cpu_split, difference_json, pa
 from loadtest.experiment.client_figures import client_figures
 from loadtest.experiment.evidence import equality_facts, gather, round_facts
 from loadtest.experiment.facts import Facts
+from loadtest.experiment.memory_figures import memory_figures
 from loadtest.experiment.process_figures import measured_window, process_figures
 from loadtest.experiment.reconcile import reconcile, reconciliation_json
 from loadtest.experiment.request_cost import RUN_HAS_NO_COUNTS, request_cost, without_request_cost
@@ -133,6 +134,7 @@ def _run(files: RunFiles) -> dict[str, Any]:
         "verdict": judge(facts).to_json(),
         "measured_s": seconds,
         "orchestrator": _relay_figures(files, seconds),
+        "memory": memory_figures(files, window),
         **_shared(files, facts, processes, client, reconciliation_json(rows)),
     }
 

@@ -136,10 +136,12 @@ def _run(result: Mapping[str, Any]) -> list[str]:
             _percent(process["cpu_share"]),
             _percent(process["run_queue_wait_share"]),
             duration(process["loop_lag_s"] and process["loop_lag_s"]["p99"]),
+            *_memory(result["memory"]["processes"].get(name)),
         ]
         for name, process in result["processes"].items()
     ]
-    lines += ["", *table(["process", "CPU of a core", "run-queue wait", "lag p99, whole run"], rows), ""]
+    head = ["process", "CPU of a core", "run-queue wait", "lag p99, whole run", "memory", "a stream", "2nd half"]
+    lines += ["", *table(head, rows), ""]
     cost = relay["cpu_us_per_chunk"]
     if cost is not None:
         rate, per_read = relay["chunks_per_s"], relay["events_per_read"]
@@ -151,6 +153,18 @@ def _run(result: Mapping[str, Any]) -> list[str]:
         lines += wrapped(sentences.qualified(text, result["verdict"]["state"]))
     lines += wrapped(f"{sentences.streams_sentence(client['streams'])} {_counters(result)}")
     return lines
+
+
+def _memory(memory: Mapping[str, Any] | None) -> tuple[str, str, str]:
+    """Greatest size, growth per live stream, growth in the second half of the measured time."""
+    if memory is None or memory["max_bytes"] is None:
+        return "-", "-", "-"
+    per_stream, growth = memory["bytes_per_stream"], memory["second_half_growth_bytes"]
+    return (
+        f"{memory['max_bytes'] / 1e6:.0f} MB",
+        "-" if per_stream is None else f"{per_stream / 1e3:.1f} KB",
+        "-" if growth is None else f"{growth / 1e6:+.1f} MB",
+    )
 
 
 _LATENCIES = {

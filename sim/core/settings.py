@@ -257,5 +257,11 @@ class OrchestratorSettings:
         180.0, "longest wait for an upstream's answer, s", minimum=0.001, maximum=86_400
     )
     stall_timeout_s: float = setting(60.0, "longest silence inside a stream, s", minimum=0.001, maximum=86_400)
+    gc: str = setting(
+        "full",
+        "garbage collections of what is old; full: when CPython sees fit, a pause that grows with every live stream; "
+        "young: only while no stream is live, or every 10 minutes",
+        choices=("full", "young"),
+    )
     max_body_bytes: int = setting(16 * MIB, "largest request body, bytes", minimum=1024, maximum=1 << 31)
     max_event_bytes: int = setting(8 * MIB, "largest unfinished event, bytes", minimum=1024, maximum=1 << 31)

@@ -48,6 +48,7 @@ def build(runtime: Runtime, settings: CtxSettings) -> Service:
         counters=counters.to_json,
         collectors=[CtxCollector(counters)],
         close=wheel.close,
+        idle=lambda: not counters.live,
     )
 
 

@@ -49,6 +49,7 @@ def build(runtime: Runtime, settings: GenSettings) -> Service:
         ops_routes=[web.post("/admin/drain", server.drain)],
         stopping=server.stop,
         close=server.wheel.close,
+        idle=lambda: not server.counters.replies,
     )
 
 

@@ -179,4 +179,5 @@ def build_orchestrator(options: OrchestratorOptions, runtime: Runtime) -> Servic
         ready=ready,
         stopping=stopping,
         close=close,
+        idle=(lambda: not counters.live) if settings.gc == "young" else None,
     )

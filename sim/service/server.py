@@ -32,6 +32,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 from sim.service.config import Address, ProcessOptions
+from sim.service.garbage import collect_old_when
 from sim.service.health import LoopHealth
 from sim.service.metrics import LoopHealthCollector
 from sim.service.ops import ops_app
@@ -66,6 +67,8 @@ class Service:
     """What a server gives to be run.
 
     ``stopping`` is called when a stop begins, before live requests are waited for; ``close`` after them.
+    ``idle`` says that nobody waits for anything, so that a full garbage collection may be made; None leaves those
+    to CPython.
     """
 
     data: web.Application
@@ -75,6 +78,7 @@ class Service:
     ready: Callable[[], bool] = lambda: True
     stopping: Callable[[], None] = lambda: None
     close: Callable[[], None] = lambda: None
+    idle: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,8 @@ async def _serve(server: str, process: ProcessOptions, build: Callable[[Runtime]
         # What start-up made lives as long as the process: no collection need walk it and pause the loop.
         gc.collect()
         gc.freeze()
+        if running.service.idle is not None:
+            collect_old_when(loop, running.service.idle)
         print(json.dumps(ready), flush=True)
         await stop.wait()
         log.info("stopping")

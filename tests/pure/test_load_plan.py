@@ -33,6 +33,21 @@ def test_a_plan_for_servers_that_are_not_ours_needs_no_settings_of_theirs(tmp_pa
     assert LoadPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
+@pytest.mark.parametrize(
+    ("values", "at_once"),
+    [
+        ({"streams": 700}, 700),
+        ({"streams": 700, "max_concurrency": 50}, 50),
+        ({"arrivals": "bursts", "burst_size": 300}, 300),
+        ({"arrivals": "closed", "max_concurrency": 40, "limit": 400}, 40),
+        ({"arrivals": "poisson", "request_rate": 5, "duration_s": 9, "max_concurrency": 8}, 8),
+        ({"arrivals": "poisson", "request_rate": 5, "duration_s": 9}, 0),
+    ],
+)
+def test_how_many_streams_there_are_at_once_is_known_for_some_loads(values, at_once):
+    assert LoadSettings(**values).streams_at_once == at_once
+
+
 def test_streams_may_end_early_only_where_the_plan_says_so():
     assert LoadPlan.from_json({"host": "http://h:1", "settings": {}}).may_end_early is False
     assert LoadPlan.from_json({"host": "http://h:1", "settings": {}, "may_end_early": True}).may_end_early is True

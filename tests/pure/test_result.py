@@ -333,10 +333,10 @@ def test_every_send_of_a_load_run_counts_the_first_one_too(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("process", "key", "value", "code"),
     [
-        ("load", "run_queue_wait_s", 0.4, "load_cpu_starvation"),
+        ("load", "run_queue_wait_s", 0.5, "load_cpu_starvation"),
         ("load", "cpu_s", 0.9, "load_cpu"),
         ("load", "lag_max_s", 0.2, "load_loop_lag"),
-        ("gen0", "run_queue_wait_s", 0.3, "gen_cpu_starvation"),
+        ("gen0", "run_queue_wait_s", 0.5, "gen_cpu_starvation"),
         ("gen0", "cpu_s", 0.9, "gen_cpu"),
         ("ctx0", "throttled_s", 0.1, "ctx_throttled"),
     ],

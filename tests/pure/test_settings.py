@@ -102,8 +102,8 @@ def test_a_bound_is_taken_and_what_lies_beyond_is_refused(cls, name, bound, step
 def test_an_unknown_key_is_refused_with_the_known_ones():
     message = refusal(OrchestratorSettings, where="orchestrator", polcy="parse")
     assert message == (
-        "orchestrator.polcy: unknown setting; known: engine, first_byte_timeout_s, max_body_bytes, max_event_bytes, "
-        "policy, retries, routing, stall_timeout_s, usage_by"
+        "orchestrator.polcy: unknown setting; known: engine, first_byte_timeout_s, gc, max_body_bytes, "
+        "max_event_bytes, policy, retries, routing, stall_timeout_s, usage_by"
     )
 
 

@@ -134,7 +134,7 @@ CASES = [
     (with_process("orchestrator", loop_cpu_share=0.93), "orchestrator_saturated", "suspect", "core is saturated"),
     (with_process("orchestrator", loop_cpu_share=0.99), "orchestrator_saturated", "void", "ran 99 % of the time"),
     (
-        with_process("gen0", run_queue_wait_share=0.21),
+        with_process("gen0", run_queue_wait_share=0.41),
         "gen_cpu_starvation",
         "suspect",
         "CPU starvation: the gen server gen0",
@@ -157,7 +157,7 @@ CASES = [
     (with_process("ctx0", cpu_share=0.96), "ctx_cpu", "void", "the ctx server ctx0 used 96 % of a core"),
     (with_process("ctx0", lateness_p99_s=0.05), "ctx_lateness", "suspect", "prefill answers went out 50.0 ms"),
     (
-        with_process("ctx0", run_queue_wait_share=0.3),
+        with_process("ctx0", run_queue_wait_share=0.5),
         "ctx_cpu_starvation",
         "suspect",
         "the ctx server ctx0 was ready to run",
