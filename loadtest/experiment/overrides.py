@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
+from loadtest.load_settings import LoadSettings
 from loadtest.scenario import Scenario, load_scenario
 from loadtest.workload import PRESETS
 from sim.core.latency import step_s
 from sim.core.settings import SettingError
 
-__all__ = ["check_run_ends", "check_streams_outlive", "lasting", "scenario_from", "settled_after_s"]
+__all__ = ["check_run_ends", "check_streams_outlive", "drained_after_s", "lasting", "scenario_from", "settled_after_s"]
 
 LONGEST_UNASKED_S = 900.0
 MARGIN_S = 30.0
+DRAIN_BEFORE_S = 5.0
+"""Of the time that streams get to finish, what is left for those that gen has to end."""
 
 
 def scenario_from(options: argparse.Namespace) -> Scenario:
@@ -23,7 +26,7 @@ def scenario_from(options: argparse.Namespace) -> Scenario:
     if options.verb == "compare" and options.engine is not None:
         extra.append(f"orchestrator.engine={options.engine}")
     if options.verb == "run" and options.duration:
-        extra.append(f"load.duration_s={options.duration}")
+        extra.append(_lasting_override(options.duration, scenario.load))
     if options.seed is not None:
         extra += [f"{table}.seed={options.seed}" for table in ("ctx", "gen", "load")]
     if not extra:
@@ -58,6 +61,24 @@ def _rate_overrides(options: argparse.Namespace, scenario: Scenario) -> list[str
             raise SettingError("--rate: contradicts --request-rate; give one of the two")
         extra.append(f"load.request_rate={options.rate / _reply_tokens(scenario)}")
     return extra
+
+
+def _lasting_override(seconds: float, load: LoadSettings) -> str:
+    """What makes requests due for that long: a ramp is as long as the load, steps share it, the others just end."""
+    if load.arrivals == "steps":
+        return f"load.step_s={seconds / len(load.rates_of_steps())}"
+    return f"load.duration_s={seconds}"
+
+
+def drained_after_s(load: LoadSettings) -> float | None:
+    """When gen is told to end what is still live, seconds after the load's start; None: the schedule alone ends it.
+
+    Standing streams are for the whole run.  Others get `stop_timeout_s` to finish, less a while: they are to end
+    in order, and be checked, before the load gives them up.
+    """
+    if load.end_s is None:
+        return None
+    return load.end_s + (0.0 if load.arrivals == "staggered" else max(0.0, load.stop_timeout_s - DRAIN_BEFORE_S))
 
 
 def settled_after_s(scenario: Scenario) -> float:

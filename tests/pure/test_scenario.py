@@ -21,11 +21,17 @@ def faults(name, *overrides):
     return str(caught.value).splitlines()
 
 
+NAMES = [
+    "azure-code", "azure-conv", "burst-start", "cancel-storm", "lockstep", "long-context", "mooncake", "ramp-to-limit",
+    "seed", "smoke", "soak", "steady",
+]  # fmt: skip
+
+
 def test_the_list_of_scenarios():
-    assert scenario_names() == ["azure-code", "azure-conv", "seed", "smoke", "steady"]
+    assert scenario_names() == NAMES
 
 
-@pytest.mark.parametrize("name", ["azure-code", "azure-conv", "seed", "smoke", "steady"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_scenario_is_checked_described_and_makes_a_schedule(name):
     scenario = load_scenario(name)
 
@@ -140,9 +146,7 @@ def test_two_token_rates_in_one_place_are_refused():
 
 
 def test_an_unknown_scenario_is_told_with_the_list(tmp_path):
-    assert faults("nope") == [
-        "unknown scenario 'nope'; there are azure-code, azure-conv, seed, smoke, steady, or give a .toml file"
-    ]
+    assert faults("nope") == [f"unknown scenario 'nope'; there are {', '.join(NAMES)}, or give a .toml file"]
     assert faults(f"{tmp_path}/nope.toml") == [f"{tmp_path}/nope.toml: cannot read: No such file or directory"]
 
 
