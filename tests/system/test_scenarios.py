@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,10 @@ import pytest
 from loadtest.scenario import scenario_names
 from tests.system.conftest import run_command
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 SHORT_S = 3
+AT_ONCE = 3
 SMALL = {
     "smoke": {},
     "seed": {"streams": 50, "ramp_s": 0.5},
@@ -39,24 +42,43 @@ def test_no_scenario_is_left_out() -> None:
 def run(name: str, out: Path) -> tuple[int, dict[str, Any]]:
     sets = [word for key, value in SMALL[name].items() for word in ("--set", f"{key}={value}")]
     arguments = ["run", name, "--duration", str(SHORT_S), "--json", "--out", str(out), *sets]
-    code, stdout, err = run_command(*arguments, timeout_s=60)
+    code, stdout, err = run_command(*arguments, timeout_s=90)
     assert code in (0, 3), err
     return code, json.loads(stdout)
 
 
+@pytest.fixture(scope="module")
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[tuple[int, dict[str, Any]]]]]:
+    """A run of each scenario that is to be tested, some at a time: most of a short run is waiting."""
+    here = [item for item in request.session.items if item.fspath == request.fspath]
+    names = [item.callspec.params["name"] for item in here if hasattr(item, "callspec")]
+    folder = tmp_path_factory.mktemp("scenarios")
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {name: pool.submit(run, name, folder / name) for name in names}
+
+
 @pytest.mark.parametrize("name", scenario_names())
-def test_a_scenario_runs_by_name_and_its_counts_agree(name: str, tmp_path: Path) -> None:
-    code, result = run(name, tmp_path / "run")
+def test_a_scenario_runs_by_name_and_its_counts_agree(
+    name: str, runs: dict[str, Future[tuple[int, dict[str, Any]]]]
+) -> None:
+    code, result = runs[name].result()
     streams, reconciliation = result["client"]["streams"], result["reconciliation"]
+    rows = {row["what"]: row for row in reconciliation["rows"]}
     reasons = [reason for reason in result["verdict"]["reasons"] if reason["state"] != "note"]
 
     assert streams["failed"] == {}
     assert streams["aborted"] == 0
     assert streams["ok"] + streams["cancelled"] == streams["started"] == streams["planned"] > 0
-    assert (streams["cancelled"] > 0) == (name == "cancel-storm")
-    assert reconciliation["state"] == ("within" if name == "cancel-storm" else "equal"), reconciliation["rows"]
-    assert all(row["holds"] for row in reconciliation["rows"])
-    told = [row for row in reconciliation["rows"] if row["what"] == "cached tokens told"]
-    assert [row["equal"] for row in told] == [] if name == "cancel-storm" else [True]
+    assert all(row["holds"] for row in rows.values()), rows
+    if name == "cancel-storm":
+        assert reconciliation["state"] in ("equal", "within")
+        assert rows["replies cancelled"]["gen"] == rows["replies cancelled"]["client"] == streams["cancelled"] > 20
+        assert "cached tokens told" not in rows  # nobody heard those of cancelled streams
+    else:
+        assert reconciliation["state"] == "equal", rows
+        assert streams["cancelled"] == 0
+        assert rows["cached tokens told"]["equal"]
     assert [r["code"] for r in reasons if r["code"] != "steal" and not r["code"].endswith(MACHINE)] == []
-    assert code == 3 if result["verdict"]["state"] == "void" else code == 0
+    assert code == (3 if result["verdict"]["state"] == "void" else 0)
