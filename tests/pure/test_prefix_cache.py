@@ -8,12 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.load_settings import LoadSettings
+from loadtest.plan import Target
 from loadtest.prompts import Prompts
+from loadtest.workload import request_bytes
 from sim.core.bodies import read_body
 from sim.core.prefix_cache import PrefixCache, block_keys
+from sim.core.settings import CtxSettings, SettingError
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 MOONCAKE_BLOCK_TOKENS = 512
+TARGET = Target("127.0.0.1", 80, "")
 NO_TRACES = pytest.mark.skipif(not TRACES.is_dir(), reason="the recordings are not part of the project")
 
 
@@ -55,6 +60,18 @@ def test_a_cut_body_has_the_keys_of_the_decoded_one(body):
     raw = json.dumps(body).encode()
 
     assert block_keys(read_body(raw), 2) == block_keys(json.loads(raw), 2) != []
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"cache_capacity_tokens": 1024}, "cache_capacity_tokens: prefix_cache is 'ratio'; it is for blocks"),
+        ({"prefix_cache": "blocks", "cache_capacity_tokens": 511}, "cache_capacity_tokens: 511 hold no block of 512"),
+    ],
+)
+def test_a_capacity_that_makes_no_sense_is_refused(values, message):
+    with pytest.raises(SettingError, match=message):
+        CtxSettings(**values)
 
 
 def test_what_is_held_is_found_up_to_the_first_block_that_is_not():
@@ -103,7 +120,7 @@ def test_a_prompt_larger_than_the_cache_leaves_its_beginning():
 
 @NO_TRACES
 def test_a_recordings_hits_are_those_of_an_infinite_cache_of_its_own_hashes():
-    """Two countings that share nothing: hash ids of the recording, and hashes of the prompts made from them."""
+    """Two countings that share nothing: hash ids of the recording, and hashes of the bodies made from them."""
     recorded = (TRACES / "mooncake_fast25_conversation_head240.jsonl").read_text().splitlines()
     with (TRACES / "mooncake_fast25_conversation_lengths_20min.csv").open() as file:
         derived = list(csv.DictReader(file))
@@ -114,7 +131,8 @@ def test_a_recordings_hits_are_those_of_an_infinite_cache_of_its_own_hashes():
         tokens, ids = row["input_length"], row["hash_ids"]
         whole, rest = divmod(tokens, MOONCAKE_BLOCK_TOKENS)
         prefix = [(one, MOONCAKE_BLOCK_TOKENS) for one in ids[:whole]] + [(one, rest) for one in ids[whole:]]
-        keys = block_keys({"prompt": prompts.make(number, tokens, tuple(prefix))}, MOONCAKE_BLOCK_TOKENS)
+        raw = request_bytes(TARGET, LoadSettings(), prompts.make(number, tokens, tuple(prefix)), 1)
+        keys = block_keys(read_body(raw.partition(b"\r\n\r\n")[2]), MOONCAKE_BLOCK_TOKENS)
         found.append(cache.cached_tokens(keys, tokens) // MOONCAKE_BLOCK_TOKENS)
         cache.hold(keys)
 
