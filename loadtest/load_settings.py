@@ -51,7 +51,7 @@ class LoadSettings:
         0.0, "from one burst to the next, s (0: there is one only)", minimum=0, maximum=86_400
     )
     max_concurrency: int = setting(
-        0, "requests under way at any time; further ones wait, and are late by it (0: no cap)", minimum=0
+        0, "requests under way at a time, of a copy; others wait and keep their planned time (0: no cap)", minimum=0
     )
     streams: int = setting(20, "requests of a staggered load", minimum=1, maximum=1_000_000)
     ramp_s: float = setting(1.0, "time over which a staggered load starts, s", minimum=0, maximum=86_400)
@@ -146,8 +146,10 @@ class LoadSettings:
     def _prompt_faults(self) -> Iterator[str]:
         if self.turns > 1 and self.arrivals == "trace":
             yield "turns: a replay has its own prompts"
-        if self.cancel_share and not self.stream:
-            yield "cancel_share: only streams are cancelled, and stream is false"
+        if not self.stream:
+            for name in ("cancel_share", "goodput_ttft_ms", "goodput_itl_ms"):
+                if getattr(self, name):
+                    yield f"{name}: it is for streams, and stream is false"
 
     def _end_faults(self) -> Iterator[str]:
         if self.duration_s > 0:

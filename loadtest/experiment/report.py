@@ -17,6 +17,7 @@ import jinja2
 
 from loadtest.experiment import compare_charts, load_charts, sentences
 from loadtest.experiment.figures import Figure, looks_of
+from loadtest.experiment.latency_wording import goodput_sentence, latency_rows, latency_sentences
 from loadtest.experiment.number_formats import FILTERS, duration
 from loadtest.experiment.process_figures import Window, measured_window
 from loadtest.experiment.result import judged_rounds
@@ -43,6 +44,7 @@ def render_report(files: RunFiles, result: Mapping[str, Any]) -> str:
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.filters.update(FILTERS)
+    words = _compare_words(files, result) if files.kind == "compare" else _run_words(result)
     drawn = _compare_figures(files, result) if files.kind == "compare" else _run_figures(files)
     figures = {name: figure for name, figure in drawn.items() if figure is not None}
     return environment.get_template("report.html.j2").render(
@@ -54,7 +56,12 @@ def render_report(files: RunFiles, result: Mapping[str, Any]) -> str:
         verdict_line=sentences.verdict_line(result["verdict"]),
         vitals=_vitals(result),
         streams_sentence=sentences.streams_sentence(result["client"]["streams"]),
-        latency_rows=[row for row in _LATENCY_ROWS if result["client"].get(row[1])],
+        latency_rows=latency_rows(result["client"]),
+        latency_sentences=[
+            text
+            for text in latency_sentences(result["client"], result["verdict"]["state"])
+            if text not in words["answers"]
+        ],
         instruments=_instruments(files),
         command=shlex.join(files.manifest["command"]),
         facts=_facts(files),
@@ -63,20 +70,8 @@ def render_report(files: RunFiles, result: Mapping[str, Any]) -> str:
         css=(_HERE / "report.css").read_text(),
         script=(_HERE / "report.js").read_text(),
         plotly=(resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8"),
-        **(_compare_words(files, result) if files.kind == "compare" else _run_words(result)),
+        **words,
     )
-
-
-_LATENCY_ROWS = (
-    ("TTFT, from planned", "ttft_s"),
-    ("TTFT, from sent", "ttft_from_sent_s"),
-    ("ITL", "itl_s"),
-    ("transit, from gen's write to the read", "transit_s"),
-    ("time per output token", "tpot_s"),
-    ("E2E, from planned", "e2e_s"),
-    ("E2E, from sent", "e2e_from_sent_s"),
-    ("lateness of the send", "lateness_s"),
-)
 
 
 def _title(files: RunFiles) -> str:
@@ -96,6 +91,8 @@ def _asked(files: RunFiles) -> list[str]:
         parts.append(f"{load['request_rate']:g} requests/s, {load['arrivals']}")
     elif load.get("trace"):
         parts.append(f"replay of {load['trace']}")
+    if load.get("max_concurrency"):
+        parts.append(f"{load['max_concurrency']:,} at a time{', closed loop' if load['arrivals'] == 'closed' else ''}")
     rate = files.manifest.get("asked_chunks_per_s")
     return [*parts, f"{rate:,.0f} chunks/s asked"] if rate else parts
 
@@ -156,6 +153,9 @@ def _run_words(result: Mapping[str, Any]) -> dict[str, Any]:
             f"Half of the streams had their first token within {duration(client['ttft_s']['p50'])} of the planned "
             f"send, 99 in 100 within {duration(client['ttft_s']['p99'])}."
         )
+    goodput = goodput_sentence(client["goodput"], result["verdict"]["state"])
+    if goodput is not None:
+        answers.append(goodput)
     if relay["cpu_us_per_chunk"]:
         text = (
             f"The orchestrator spent {relay['cpu_us_per_chunk']:.1f} us of CPU per chunk, requests included, on "

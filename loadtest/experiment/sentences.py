@@ -118,6 +118,6 @@ def streams_sentence(streams: Mapping[str, Any]) -> str:
     failed = ", ".join(f"{reason} {n:,}" for reason, n in streams["failed"].items())
     aborted = f", {streams['aborted']:,} aborted" if streams.get("aborted") else ""
     cancelled = f", {streams['cancelled']:,} were cancelled as planned" if streams.get("cancelled") else ""
-    return f"{streams['ok']:,} of {streams['started']:,} streams passed every check{cancelled}{aborted}" + (
-        f"; failed: {failed}." if failed else "."
-    )
+    text = f"{streams['ok']:,} of {streams['started']:,} streams passed every check{cancelled}{aborted}"
+    text += f"; failed: {failed}" if failed else ""
+    return f"{text}; {streams['unsent']:,} were never sent." if streams.get("unsent") else f"{text}."

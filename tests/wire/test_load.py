@@ -218,7 +218,8 @@ async def test_the_schedule_is_kept_when_nothing_comes_back(tmp_path):
     planned_ns = [line["planned_ns"] for line in run.streams]
     assert [stamp - planned_ns[0] for stamp in planned_ns] == [due - due_ns[0] for due in due_ns]
     assert run.client["streams"] == {
-        "planned": len(due_ns), "started": len(due_ns), "ok": 0, "ended_early": 0, "failed": {}, "aborted": len(due_ns)
+        "planned": len(due_ns), "started": len(due_ns), "unsent": 0, "ok": 0, "ended_early": 0, "failed": {},
+        "aborted": len(due_ns),
     }  # fmt: skip
     late_ns = [line["sent_ns"] - line["planned_ns"] for line in run.streams]
     lateness = LogHistogram.from_json(run.client["lateness"])
@@ -275,7 +276,7 @@ async def test_a_signal_closes_live_streams_and_the_results_are_written(tmp_path
 
     assert code == 0
     assert run.client["streams"] == {
-        "planned": 5, "started": 5, "ok": 0, "ended_early": 0, "failed": {}, "aborted": 5,
+        "planned": 5, "started": 5, "unsent": 0, "ok": 0, "ended_early": 0, "failed": {}, "aborted": 5,
         "cancelled": 0, "cancelled_near_end": 0,
     }  # fmt: skip
     assert run.client["tokens"] == run.client["chunks"] == 20
@@ -310,7 +311,7 @@ async def test_a_client_cancels_as_planned_and_the_others_are_not_disturbed(tmp_
     cancelled = len(planned_cancels)
     assert 0 < cancelled == hung_up < 12
     assert run.client["streams"] == {
-        "planned": 12, "started": 12, "ok": 12 - cancelled, "ended_early": 0, "failed": {}, "aborted": 0,
+        "planned": 12, "started": 12, "unsent": 0, "ok": 12 - cancelled, "ended_early": 0, "failed": {}, "aborted": 0,
         "cancelled": cancelled, "cancelled_near_end": cancelled,
     }  # fmt: skip
     assert run.client["left_tokens"] == cancelled * (TOKENS - 5)
