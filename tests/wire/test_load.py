@@ -219,7 +219,7 @@ async def test_the_schedule_is_kept_when_nothing_comes_back(tmp_path):
     assert [stamp - planned_ns[0] for stamp in planned_ns] == [due - due_ns[0] for due in due_ns]
     assert run.client["streams"] == {
         "planned": len(due_ns), "started": len(due_ns), "unsent": 0, "ok": 0, "ended_early": 0, "failed": {},
-        "aborted": len(due_ns),
+        "aborted": len(due_ns), "cancelled": 0, "cancelled_near_end": 0,
     }  # fmt: skip
     late_ns = [line["sent_ns"] - line["planned_ns"] for line in run.streams]
     lateness = LogHistogram.from_json(run.client["lateness"])
