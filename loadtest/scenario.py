@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtest.azure_trace import TraceError, read_azure_csv
+from loadtest.load_files import lengths_of, trace_of
 from loadtest.load_settings import LoadSettings
 from loadtest.toml_lines import error_line, key_lines
 from sim.core.settings import CtxSettings, GenSettings, OrchestratorSettings, SettingError, from_mapping
@@ -196,11 +196,12 @@ def _check_table(table: str, cls: type, values: Mapping[str, Any], origin: _Orig
     except SettingError as error:
         # One a line, each beginning with "table.key:".
         return [f"{origin.where(*fault.partition(':')[0].split('.', 1))}: {fault}" for fault in str(error).split("\n")]
-    if isinstance(settings, LoadSettings) and settings.trace:
+    if isinstance(settings, LoadSettings):
+        key, read = ("trace", trace_of) if settings.trace else ("lengths_file", lengths_of)
         try:
-            read_azure_csv(Path(settings.trace))
-        except TraceError as error:
-            return [f"{origin.where(table, 'trace')}: load.trace: {error}"]
+            read(settings)
+        except SettingError as error:
+            return [f"{origin.where(table, key)}: load.{key}: {error}"]
     return settings
 
 

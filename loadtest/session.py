@@ -15,9 +15,10 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
-from loadtest.azure_trace import TraceRow, read_azure_csv
 from loadtest.connections import Connections
 from loadtest.goodput import GoodputLimits
+from loadtest.lengths import Lengths, OfRows
+from loadtest.load_files import lengths_of, trace_of
 from loadtest.outcomes import ABORTED
 from loadtest.plan import LoadPlan, Target
 from loadtest.prompts import Prompts
@@ -28,6 +29,7 @@ from loadtest.settler import Settler, Told
 from loadtest.shares import Share
 from loadtest.stamped_reader import StampedReader
 from loadtest.stream_reader import StreamReader
+from loadtest.traces.rows import TraceRow
 from loadtest.workload import PlannedRequest, request_bytes
 from sim.core.settings import SettingError
 from sim.service.health import LoopHealth
@@ -45,7 +47,7 @@ WHOLE = Share()
 class LoadSession:
     """Made once per process, on its hub.  ``tell`` gets every figure for Locust's tables.
 
-    SettingError if the target's name cannot be resolved, the trace cannot be read, or the results' directory
+    SettingError if the target's name cannot be resolved, a trace or lengths cannot be read, or the results' directory
     cannot be written.
     """
 
@@ -54,9 +56,8 @@ class LoadSession:
         self.health = health
         self.closed = False
         self._target = Target.parse(plan.host)
-        self.trace: Sequence[TraceRow] = ()
-        if plan.settings.arrivals == "trace":
-            self.trace = read_azure_csv(Path(plan.settings.trace))
+        self.trace: Sequence[TraceRow] = trace_of(plan.settings).rows
+        self.lengths: Lengths = OfRows(self.trace) if self.trace else lengths_of(plan.settings)
         self._prompts = Prompts(plan.settings.seed)
         self._copies_begun = 0
         self._senders: dict[int, Sender] = {}

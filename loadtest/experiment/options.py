@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
+
+from loadtest.experiment.argument_types import at_least_one as _at_least_one
+from loadtest.experiment.argument_types import positive
+from loadtest.experiment.argument_types import whole as _whole
+from loadtest.experiment.load_options import add_load_options
 
 __all__ = ["AT_TOK_S", "BLOCK_DEFAULTS", "parser", "positive"]
 
@@ -129,8 +133,8 @@ def _add_topology_options(verb: argparse.ArgumentParser, scenario: str | None) -
 def _add_run_options(verb: argparse.ArgumentParser, scenario: str | None) -> None:
     _add_topology_options(verb, scenario)
     verb.add_argument("--rate", type=positive, default=None, metavar="TOK_S", help="tokens per second in total")
-    verb.add_argument("--request-rate", type=positive, default=None, metavar="R_S", help="requests per second")
     verb.add_argument("--streams", type=_at_least_one, default=None, metavar="N", help="streams of a staggered load")
+    add_load_options(verb)
     verb.add_argument("--json", action="store_true", help="print the result as JSON; progress goes to stderr")
 
 
@@ -164,26 +168,3 @@ def _usages(text: str) -> list[str]:
     if not set(kinds) <= set(USAGES) or len(set(kinds)) < len(kinds):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of {', '.join(USAGES)}, each at most once")
     return kinds
-
-
-def positive(text: str) -> float:
-    """An argument that is a number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
-    return int(text)
-
-
-def _at_least_one(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
-    return int(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from loadtest.load_files import lengths_of
 from loadtest.scenario import TABLES, load_scenario, scenario_names
 from loadtest.workload import plan_requests
 from sim.core.settings import SettingError
@@ -38,7 +39,7 @@ def test_a_scenario_is_checked_described_and_makes_a_schedule(name):
     assert scenario.name == name
     assert scenario.description
     assert list(scenario.tables()) == list(TABLES)
-    assert plan_requests(scenario.load, 1)
+    assert plan_requests(scenario.load, 1, lengths=lengths_of(scenario.load))
 
 
 def test_the_seed_scenario_is_the_seed_load():
@@ -174,7 +175,7 @@ def test_a_trace_that_cannot_be_replayed_is_a_fault_of_the_scenario(tmp_path):
     (tmp_path / "t.csv").write_text(TRACE + "2023-11-16 18:15:46.4,7,5\n")
 
     assert faults("azure-conv", f"trace={tmp_path}/t.csv") == [
-        f"--set: load.trace: {tmp_path}/t.csv:3: TIMESTAMP 2023-11-16 18:15:46.4 is earlier than the row before it"
+        f"--set: load.trace: {tmp_path}/t.csv:3: recorded 0.1 s earlier than the row before it"
     ]
     assert faults("azure-conv", "trace=/no/such.csv") == [
         "--set: load.trace: /no/such.csv: cannot read: No such file or directory"

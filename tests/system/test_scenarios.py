@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
 SHORT_S = 3
 AT_ONCE = 3
+BLOCK_TOKENS = 512
+RECORDING = Path(__file__).parents[3] / "shared" / "traces" / "mooncake_fast25_conversation_head240.jsonl"
 SMALL = {
     "smoke": {},
     "seed": {"streams": 50, "ramp_s": 0.5},
@@ -82,3 +84,33 @@ def test_a_scenario_runs_by_name_and_its_counts_agree(
         assert rows["cached tokens told"]["equal"]
     assert [r["code"] for r in reasons if r["code"] != "steal" and not r["code"].endswith(MACHINE)] == []
     assert code == (3 if result["verdict"]["state"] == "void" else 0)
+
+
+def blocks_seen_before(rows: list[dict[str, Any]]) -> int:
+    """Full leading blocks of each prompt that an earlier one had, by the recording's own hashes."""
+    seen: set[int] = set()
+    found = 0
+    for row in rows:
+        usable = (row["input_length"] - 1) // BLOCK_TOKENS
+        found += next((at for at, one in enumerate(row["hash_ids"][:usable]) if one not in seen), usable)
+        seen.update(row["hash_ids"])
+    return found
+
+
+@pytest.mark.skipif(not RECORDING.is_file(), reason="the recordings are not part of the project")
+def test_a_replay_finds_in_ctx_what_the_recordings_hashes_say(tmp_path: Path) -> None:
+    sets = ["--set", "tok_s=200", "--set", "stop_timeout_s=8"]
+    replay = ["--trace", str(RECORDING), "--speed", "4", "--duration", "4"]
+    code, stdout, err = run_command("run", "mooncake", *replay, *sets, "--json", "--out", str(tmp_path), timeout_s=90)
+    assert code in (0, 3), err
+    result = json.loads(stdout)
+    counters = json.loads((tmp_path / "counters.json").read_text())["ctx0"]
+    rows = [json.loads(line) for line in RECORDING.read_text().splitlines()][: result["client"]["streams"]["started"]]
+
+    assert len(rows) > 20
+    assert result["client"]["streams"]["failed"] == {}
+    # Two prompts that overtake each other on their way do not change the sum.
+    assert counters["prompt_tokens"]["cached"] == BLOCK_TOKENS * blocks_seen_before(rows) > 0
+    assert sum(counters["prompt_tokens"].values()) == sum(row["input_length"] for row in rows)
+    told = next(row for row in result["reconciliation"]["rows"] if row["what"] == "cached tokens told")
+    assert told["ctx"] == told["client"] == counters["prompt_tokens"]["cached"]
