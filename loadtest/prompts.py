@@ -19,6 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from loadtest.load_settings import LoadSettings
+from loadtest.shares import SEQS_PER_COPY
 from sim.core.tokens import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PromptPlan", "Prompts", "shared_text", "turn_text"]
 
-TURNS_PER_COPY = 10_000_000
 _TEXT_BYTES = 1 << 16
 _STRIDE_BYTES = 977
 _WORDS = (
@@ -43,7 +43,7 @@ def shared_text(group: int) -> int:
 
 def turn_text(request: int, copy: int) -> int:
     """Text number of the turn that request ``request`` of copy ``copy`` of the load is."""
-    return -2 - 2 * (copy * TURNS_PER_COPY + request)
+    return -2 - 2 * (copy * SEQS_PER_COPY + request)
 
 
 class PromptPlan:

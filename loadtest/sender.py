@@ -20,15 +20,12 @@ from gevent.event import Event
 from loadtest.lengths import Lengths
 from loadtest.plan import LoadPlan
 from loadtest.recorder import Recorder
-from loadtest.shares import Share
+from loadtest.shares import SEQS_PER_COPY, Share
 from loadtest.slots import slots_of
 from loadtest.traces.rows import TraceRow
 from loadtest.workload import PlannedRequest, iter_requests
 
-__all__ = ["SEQS_PER_COPY", "Sender"]
-
-SEQS_PER_COPY = 10_000_000
-"""Numbers of requests that a copy has for itself, so that all shares of all copies number alike."""
+__all__ = ["Sender"]
 
 
 class _Session(Protocol):

@@ -120,4 +120,5 @@ def streams_sentence(streams: Mapping[str, Any]) -> str:
     cancelled = f", {streams['cancelled']:,} were cancelled as planned" if streams.get("cancelled") else ""
     text = f"{streams['ok']:,} of {streams['started']:,} streams passed every check{cancelled}{aborted}"
     text += f"; failed: {failed}" if failed else ""
+    text += f"; {streams['lost']:,} were lost with their worker" if streams.get("lost") else ""
     return f"{text}; {streams['unsent']:,} were never sent." if streams.get("unsent") else f"{text}."

@@ -17,10 +17,12 @@ WIDTH = 100
 _NAME_WIDTH = 20
 
 
-def render_text(result: Mapping[str, Any], report: Path | None) -> str:
-    """The whole of it; ``report`` is where the HTML is."""
+def render_text(result: Mapping[str, Any], report: Path | None, gates: str = "") -> str:
+    """The whole of it; ``report`` is where the HTML is, ``gates`` what stands before that."""
     body = _compare(result) if result["schema"].startswith("disagg-sim/compare/") else _run(result)
     lines = [*verdict_lines(result["verdict"]), *body]
+    if gates:
+        lines += ["", gates.rstrip("\n")]
     if report is not None:
         lines += ["", f"report: {report}"]
     return "\n".join(lines)
