@@ -174,6 +174,10 @@ def _memory(memory: Mapping[str, Any] | None) -> tuple[str, str, str]:
 def _counters(result: Mapping[str, Any]) -> str:
     return {
         "equal": "Counters of gen, orchestrator and client agree to the unit.",
+        "within": (
+            "Counters of gen, orchestrator and client agree to the unit where cancelled streams leave no room, and "
+            "elsewhere within what those had still to come."
+        ),
         "differs": "Counters of gen, orchestrator and client differ.",
         "unknown": "Counters could not be held against one another.",
     }[result["reconciliation"]["state"]]

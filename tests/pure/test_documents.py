@@ -18,7 +18,7 @@ from sim.orchestrator.policies import ALIASES, BUILTIN
 from tests.synthetic_run import compare_run, write
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
 
 def fenced_commands(text: str) -> list[str]:
@@ -26,7 +26,7 @@ def fenced_commands(text: str) -> list[str]:
     return [line[2:].split("  #")[0].strip() for line in lines if line.startswith("$ ")]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
     named = re.findall(r"`((?:[\w-]+/)+[\w.-]*\.(?:py|toml|md))`", text)

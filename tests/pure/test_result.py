@@ -224,6 +224,9 @@ def test_counters_are_held_against_one_another_without_the_gate_s_traffic(tmp_pa
         "orchestrator": 100 * STREAMS,
         "client": 100 * STREAMS,
         "equal": True,
+        "rule": "equal",
+        "room": 0,
+        "holds": True,
     }
     assert rows["replies"]["orchestrator"] == STREAMS
     assert "orchestrator" not in rows["tokens"]
