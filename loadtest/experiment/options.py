@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
+
+from loadtest.experiment.argument_types import at_least_one as _at_least_one
+from loadtest.experiment.argument_types import positive, workers
+from loadtest.experiment.argument_types import whole as _whole
 
 __all__ = ["AT_TOK_S", "BLOCK_DEFAULTS", "parser", "positive"]
 
@@ -77,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("scenario", metavar="SCENARIO", help="a name (see `disagg-sim scenarios`) or a TOML file")
     _add_run_options(run, scenario=None)
     run.add_argument("--duration", type=positive, default=None, metavar="S", help="time in which requests start")
+    _add_workers(run)
 
     profile = verbs.add_parser("profile", help="where do a chunk's microseconds go? (needs py-spy)")
     profile.add_argument(
@@ -99,6 +103,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--duration", type=positive, default=None, metavar="S", help="end after S seconds (default: Ctrl-C)"
     )
+    _add_workers(up)
     up.add_argument("--json", action="store_true", help="print the addresses as JSON")
 
     report = verbs.add_parser("report", help="rebuild result.json and report.html from a run directory")
@@ -134,6 +139,16 @@ def _add_run_options(verb: argparse.ArgumentParser, scenario: str | None) -> Non
     verb.add_argument("--json", action="store_true", help="print the result as JSON; progress goes to stderr")
 
 
+def _add_workers(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--orchestrator-workers",
+        type=workers,
+        default=1,
+        metavar="N",
+        help="processes of the orchestrator, on one data port (SO_REUSEPORT), each with an operations port (default 1)",
+    )
+
+
 def _add_micro(micro: argparse.ArgumentParser) -> None:
     micro.add_argument(
         "policies", nargs="*", metavar="POLICY", help="built-in name or package.module:callable; default: all built-in"
@@ -164,26 +179,3 @@ def _usages(text: str) -> list[str]:
     if not set(kinds) <= set(USAGES) or len(set(kinds)) < len(kinds):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of {', '.join(USAGES)}, each at most once")
     return kinds
-
-
-def positive(text: str) -> float:
-    """An argument that is a number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
-    return int(text)
-
-
-def _at_least_one(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
-    return int(text)
