@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from loadtest.experiment import micro, profile
+from loadtest.experiment.capacity_verb import conclude_capacity
 from loadtest.experiment.instruction_figures import count_figures, count_text
 from loadtest.experiment.micro_text import render_micro
 from loadtest.experiment.profile_text import render_profile
@@ -67,5 +68,10 @@ def conclude_micro(run_dir: Path, as_json: bool) -> int:
     return EXIT_DONE
 
 
-CONCLUSIONS = {"micro": conclude_micro, "instructions": conclude_count, "profile": conclude_profile}
+CONCLUSIONS = {
+    "micro": conclude_micro,
+    "instructions": conclude_count,
+    "profile": conclude_profile,
+    "capacity": conclude_capacity,
+}
 """How a run directory of each kind is concluded; those that are not here, by `conclude`."""

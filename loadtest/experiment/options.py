@@ -7,6 +7,7 @@ import argparse
 from loadtest.experiment.argument_types import at_least_one as _at_least_one
 from loadtest.experiment.argument_types import positive, workers
 from loadtest.experiment.argument_types import whole as _whole
+from loadtest.experiment.options_capacity import add_capacity
 
 __all__ = ["AT_TOK_S", "BLOCK_DEFAULTS", "parser", "positive"]
 
@@ -24,6 +25,7 @@ examples:
   disagg-sim compare --counter instructions       the same in user instructions, on any box
   disagg-sim run azure-conv --duration 60         one load run
   disagg-sim micro filter-off filter-on           what each costs per chunk, timed alone
+  disagg-sim capacity filter-off filter-on        the highest rate that each holds
   disagg-sim profile parse                        where a chunk's microseconds go under a policy
   disagg-sim report runs/compare-...              the report again, from its files
 
@@ -81,6 +83,8 @@ def parser() -> argparse.ArgumentParser:
     _add_run_options(run, scenario=None)
     run.add_argument("--duration", type=positive, default=None, metavar="S", help="time in which requests start")
     _add_workers(run)
+
+    add_capacity(verbs.add_parser("capacity", help="which rate does the orchestrator hold?"), _add_topology_options)
 
     profile = verbs.add_parser("profile", help="where do a chunk's microseconds go? (needs py-spy)")
     profile.add_argument(

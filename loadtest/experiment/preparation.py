@@ -14,7 +14,7 @@ from loadtest.scenario import Scenario
 from loadtest.socket_limits import descriptors_of_a_relay, raise_descriptor_limit, relay_shortfall
 from sim.core.settings import SettingError
 
-__all__ = ["head_of", "prepare", "worker_notes"]
+__all__ = ["head_of", "prepare", "scenario_json", "worker_notes"]
 
 
 def prepare(
@@ -31,16 +31,21 @@ def prepare(
     manifest = {
         **head_of(pinning),
         **({"orchestrator_workers": workers, "notes": worker_notes(pinning, workers)} if workers > 1 else {}),
-        "scenario": {
-            "name": scenario.name,
-            "description": scenario.description,
-            **{table: dataclasses.asdict(settings) for table, settings in scenario.tables().items()},
-        },
+        "scenario": scenario_json(scenario),
         "seed": scenario.load.seed,
         **plan,
     }
     run = RunDirectory.create(options.out, kind or options.verb, manifest)
     return run, Topology(run.path, pinning)
+
+
+def scenario_json(scenario: Scenario) -> dict[str, Any]:
+    """A scenario as a manifest holds it, every setting of it."""
+    return {
+        "name": scenario.name,
+        "description": scenario.description,
+        **{table: dataclasses.asdict(settings) for table, settings in scenario.tables().items()},
+    }
 
 
 def worker_notes(pinning: Pinning, workers: int) -> list[str]:
@@ -49,8 +54,8 @@ def worker_notes(pinning: Pinning, workers: int) -> list[str]:
     if not cpus or cpus >= workers:
         return []
     note = (
-        f"{workers} workers of the orchestrator share {cpus} CPU{'s' if cpus > 1 else ''} and wait for one another: their "
-        f"lag, and what they would carry with a CPU each, cannot be certified here; that takes {workers + 1} CPUs"
+        f"{workers} workers of the orchestrator share {cpus} CPU{'s' if cpus > 1 else ''} and wait for one another: "
+        f"their lag, and what they would carry with a CPU each, cannot be certified here; that takes {workers + 1} CPUs"
     )
     return [note]
 

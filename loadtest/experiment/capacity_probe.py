@@ -1,0 +1,251 @@
+"""One probe of one rate: what the orchestrator's ledger says of it, and how gen and load fared meanwhile.
+
+The rate changes on live streams; nothing is asked of the orchestrator while it is measured, as its own block
+schedule keeps the time.  What the probe means is `capacity_slo`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from loadtest.experiment.blocks import Block, IncompleteBlockError
+from loadtest.experiment.processes import ChildFailedError, ChildProcess
+from loadtest.experiment.topology import Topology
+from sim.core.histogram import LogHistogram
+
+__all__ = ["SETTLE_S", "Prober", "Reading", "probe_figures"]
+
+SETTLE_S = 0.7
+"""From the change of the rate to the measuring: a gap that is under way is over by then, and so is a burst of it."""
+_LEAD_S = 0.25
+_DRAINED_LAG_S = 0.020
+_DRAIN_TIMEOUT_S = 8.0
+_POLL_S = 0.25
+_WAIT_S = 15.0
+_TIMEOUT = aiohttp.ClientTimeout(total=_WAIT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What gen and the two loads have counted by ``t_s``; CPU in s by process."""
+
+    t_s: float
+    gen: Mapping[str, Any]
+    standing: Mapping[str, Any]
+    standing_lag: LogHistogram
+    short: Mapping[str, Any]
+    cpu_s: Mapping[str, float]
+
+    @property
+    def live_streams(self) -> int:
+        """Standing streams in progress."""
+        live: int = self.standing["streams"]["live"]
+        return live
+
+
+def probe_figures(
+    rate_tok_s: float,
+    streams: int,
+    blocks: Mapping[str, Block],
+    before: Reading,
+    after: Reading,
+    *,
+    tokens_per_chunk: int,
+    workers_share_cpu: bool,
+) -> dict[str, Any]:
+    """The figures of a probe; ``blocks`` are the workers' own.  Lag is the worst worker's, counts are summed."""
+    wall_s = after.t_s - before.t_s
+    own_s = sum(block.wall_ns for block in blocks.values()) / len(blocks) / 1e9
+    chunks, events, reads = (sum(getattr(b, key) for b in blocks.values()) for key in ("chunks", "events", "reads"))
+    shares = [block.cpu_ns / block.wall_ns for block in blocks.values()]
+    lags = [block.lag.quantile_s(0.99) or 0.0 for block in blocks.values()]
+    worst = list(blocks.values())[lags.index(max(lags))]
+    due, written = (_grown(before.gen, after.gen, *path) for path in (("pacing", "tokens_due"), ("tokens",)))
+    gen_late = _since(before.gen["pacing"]["lateness"], after.gen["pacing"]["lateness"])
+    itl = _since(before.standing["itl"], after.standing["itl"])
+    ttft = _since(before.short["ttft"], after.short["ttft"])
+    cpu = {name: (after.cpu_s[name] - before.cpu_s[name]) / wall_s for name in after.cpu_s}
+    return {
+        "rate_tok_s": rate_tok_s,
+        "step_s": streams / rate_tok_s,
+        "chunks_per_s": chunks / own_s,
+        "relayed_share": chunks / own_s * tokens_per_chunk / max(1.0, due / wall_s),
+        "cpu_us_per_chunk": sum(block.cpu_ns for block in blocks.values()) / 1e3 / chunks,
+        "cpu_share": sum(shares),
+        "busiest_core_share": sum(shares) if workers_share_cpu else max(shares),
+        "workers_share_cpu": workers_share_cpu,
+        "lag_p50_s": worst.lag.quantile_s(0.5),
+        "lag_p99_s": max(lags),
+        "lag_kernel_share": worst.lag_kernel.sum_ns / max(1, worst.lag.sum_ns),
+        "events_per_read": events / reads,
+        "run_queue_wait_share": max(block.run_queue_wait_ns / block.wall_ns for block in blocks.values()),
+        "steal_share": max(block.steal_share for block in blocks.values()),
+        "requests": sum(block.requests for block in blocks.values()),
+        "streams_by_worker": {name: block.live_streams for name, block in blocks.items()},
+        "itl_p99_s": itl.quantile_s(0.99),
+        "ttft_p95_s": ttft.quantile_s(0.95),
+        "ttft_n": ttft.count,
+        "failed_streams": _failed(after) - _failed(before),
+        "gen_due_share": due / wall_s / rate_tok_s,
+        "gen_written_share": written / wall_s / rate_tok_s,
+        "gen_late_p99_s": gen_late.quantile_s(0.99) or 0.0,
+        "gen_cpu_share": cpu["gen0"],
+        "load_cpu_share": cpu["load"],
+        "load_lag_p99_s": after.standing_lag.since(before.standing_lag).quantile_s(0.99) or 0.0,
+    }
+
+
+def _grown(before: Mapping[str, Any], after: Mapping[str, Any], *path: str) -> int:
+    ends: list[Any] = [before, after]
+    for key in path:
+        ends = [end[key] for end in ends]
+    return int(ends[1] - ends[0])
+
+
+def _since(before: Mapping[str, Any], after: Mapping[str, Any]) -> LogHistogram:
+    return LogHistogram.from_json(after).since(LogHistogram.from_json(before))
+
+
+def _failed(reading: Reading) -> int:
+    return sum(sum(load["streams"]["failed"].values()) for load in (reading.standing, reading.short))
+
+
+class Prober:
+    """Probes a running topology, whose standing streams and short requests are two loads with a port each."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        session: aiohttp.ClientSession,
+        loads: Mapping[str, tuple[ChildProcess, str]],
+        *,
+        probe_s: float,
+        tokens_per_chunk: int,
+    ) -> None:
+        self._topology = topology
+        self._session = session
+        self._urls = {name: url for name, (_, url) in loads.items()}
+        self._pids = {"gen0": topology.pid("gen0"), "load": loads["standing"][0].process.pid}
+        self._probe_s = probe_s
+        self._tokens_per_chunk = tokens_per_chunk
+        workers = len(topology.orchestrators)
+        self._share_cpu = 0 < len(topology.pinning.orchestrator) < workers
+        self.streams = 0
+
+    async def ready(self) -> None:
+        """Wait until both loads answer, and learn how many standing streams there are."""
+        deadline_s = time.monotonic() + _WAIT_S
+        while True:
+            try:
+                reading = await self._read()
+            except ChildFailedError:
+                if time.monotonic() > deadline_s:
+                    raise
+                await asyncio.sleep(_POLL_S)
+            else:
+                self.streams = reading.live_streams
+                return
+
+    async def probe(self, policy: str, rate_tok_s: float) -> dict[str, Any]:
+        """Measure ``policy`` at ``rate_tok_s``.  ChildFailedError if one of the processes does not answer."""
+        topology = self._topology
+        start_ns = time.monotonic_ns() + round(_LEAD_S * 1e9)
+        length_ns = round((SETTLE_S + self._probe_s) * 1e9)
+        block = {"round": 0, "slot": 0, "arm": policy, "policy": policy, "length_ns": length_ns}
+        await topology.of_orchestrators("POST", "/admin/policy", {"policy": policy})
+        body = {"start_ns": start_ns, "settle_ns": round(SETTLE_S * 1e9), "blocks": [block]}
+        await topology.of_orchestrators("POST", "/admin/blocks", body)
+        await self._set_rate(rate_tok_s)
+        await _until(start_ns + round(SETTLE_S * 1e9))
+        before = await self._read()
+        await _until(start_ns + length_ns)
+        after = await self._read()
+        self.streams = after.live_streams
+        return probe_figures(
+            rate_tok_s,
+            max(1, before.live_streams),
+            await self._blocks(),
+            before,
+            after,
+            tokens_per_chunk=self._tokens_per_chunk,
+            workers_share_cpu=self._share_cpu,
+        )
+
+    async def drain(self, policy: str, rate_tok_s: float) -> None:
+        """Let queues empty at ``rate_tok_s`` under ``policy`` until every loop is on time again; no longer than 8 s."""
+        await self._set_rate(rate_tok_s)
+        await self._topology.of_orchestrators("POST", "/admin/policy", {"policy": policy})
+        since_ns = time.monotonic_ns()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_TIMEOUT_S):
+                while not await self._on_time(since_ns):  # noqa: ASYNC110 (other processes' loops: no event tells)
+                    await asyncio.sleep(_POLL_S)
+
+    async def _on_time(self, since_ns: int) -> bool:
+        """Whether a whole second after ``since_ns`` was on time in the orchestrator and in the load."""
+        health = await self._topology.of_orchestrators("GET", "/admin/samples")
+        for record in [*health, await self._get("standing", "/admin/samples")]:
+            last = record["samples"][-1] if record["samples"] else None
+            if last is None or last["t_ns"] - last["wall_s"] * 1e9 < since_ns or last["lag_max_s"] > _DRAINED_LAG_S:
+                return False
+        return True
+
+    async def _set_rate(self, rate_tok_s: float) -> None:
+        pace = {"tok_s": rate_tok_s / max(1, self.streams)}
+        await self._topology.ops("gen0", "POST", "/admin/rate", pace)
+
+    async def _blocks(self) -> dict[str, Block]:
+        """The block that each worker has just closed; a busy one may be some time over it."""
+        names = self._topology.orchestrators
+        async with asyncio.timeout(_WAIT_S):
+            while True:
+                ledgers = await self._topology.of_orchestrators("GET", "/admin/blocks")
+                if all(ledger["state"] == "done" for ledger in ledgers):
+                    break
+                await asyncio.sleep(_POLL_S / 5)
+        try:
+            return {name: Block.from_record(ledger["blocks"][0]) for name, ledger in zip(names, ledgers, strict=True)}
+        except IncompleteBlockError as error:
+            raise ChildFailedError(f"a worker of the orchestrator relayed nothing in a whole probe: {error}") from None
+
+    async def _read(self) -> Reading:
+        gen, standing, short, health = await asyncio.gather(
+            self._topology.ops("gen0", "GET", "/admin/counters"),
+            self._get("standing", "/admin/counters"),
+            self._get("short", "/admin/counters"),
+            self._get("standing", "/admin/samples"),
+        )
+        cpu_s = {name: _cpu_s(pid) for name, pid in self._pids.items()}
+        return Reading(time.monotonic(), gen, standing, LogHistogram.from_json(health["lag"]), short, cpu_s)
+
+    async def _get(self, load: str, path: str) -> dict[str, Any]:
+        try:
+            async with self._session.get(self._urls[load] + path, timeout=_TIMEOUT) as response:
+                answer: dict[str, Any] = await response.json()
+                return answer
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ChildFailedError(
+                f"the load did not answer GET {path}: {str(error) or type(error).__name__}"
+            ) from error
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU time that a process has used, all its threads; the kernel counts it in hundredths of a second."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError as error:
+        raise ChildFailedError(f"process {pid} is gone: {error.strerror}") from None
+    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def _until(t_ns: int) -> None:
+    await asyncio.sleep(max(0.0, (t_ns - time.monotonic_ns()) / 1e9))
