@@ -21,7 +21,7 @@ import numpy as np
 from loadtest.experiment.capacity_fit import Trial, fit_limit
 from loadtest.experiment.capacity_probe import Prober
 from loadtest.experiment.capacity_result import PROBES_NAME
-from loadtest.experiment.capacity_search import REPEAT_OFFSETS, LimitSearch, repeat_order, repeat_rate
+from loadtest.experiment.capacity_search import FURTHER_ROUNDS, REPEAT_OFFSETS, LimitSearch, repeat_order, repeat_rate
 from loadtest.experiment.capacity_slo import FAIL, PASS, UNATTRIBUTABLE, Outcome, Slo, judge_probe
 from loadtest.experiment.gate import run_gate
 from loadtest.experiment.load_process import start_load
@@ -54,14 +54,11 @@ async def measure(options: argparse.Namespace, scenario: Scenario, run: RunDirec
 
     ChildFailedError if nothing could be measured; Ctrl-C and what fails later are recorded in the manifest.
     """
-    end_s = time.monotonic() + options.max_minutes * 60
     places = [(engine, workers) for engine in run.manifest["engines"] for workers in run.manifest["workers"]]
-    for number, (engine, workers) in enumerate(places):
+    for engine, workers in places:
         if run.manifest["interrupted"] or run.manifest["failure"]:
             return
-        left_s = end_s - time.monotonic()
-        place = _Place(options, scenario, run, engine, workers)
-        await place.measure(left_s / (len(places) - number))
+        await _Place(options, scenario, run, engine, workers).measure(options.max_minutes * 60 / len(places))
 
 
 class _Place:
@@ -75,7 +72,9 @@ class _Place:
         self._slo = Slo(**run.manifest["slo"])
         self._run = run
         self._engine, self._workers = engine, workers
-        first = dataclasses.replace(scenario.gen, itl_ms=0.0, tok_s=options.from_tok_s / scenario.load.streams)
+        first = dataclasses.replace(
+            scenario.gen, itl_ms=0.0, tok_s=_DRAIN_SHARE * options.from_tok_s / scenario.load.streams
+        )
         orchestrator = dataclasses.replace(scenario.orchestrator, engine=engine, policy=options.policies[0])
         self._scenario = dataclasses.replace(scenario, gen=first, orchestrator=orchestrator)
         folder = run.path / f"{engine}-{workers}"
@@ -88,8 +87,7 @@ class _Place:
         self._end_s = 0.0
         self._taken_s: list[float] = []
 
-    async def measure(self, budget_s: float) -> None:
-        self._end_s = time.monotonic() + budget_s
+    async def measure(self, probing_s: float) -> None:
         topology, watch, scenario = self._topology, self._watch, self._scenario
         try:
             with recorded(self._run, watch):
@@ -101,7 +99,9 @@ class _Place:
                 if gate["state"] != "equal":
                     return
                 async with aiohttp.ClientSession() as session:
-                    await watch.run(self._probe_all(await self._start_loads(session)))
+                    prober = await self._start_loads(session)
+                    self._end_s = time.monotonic() + probing_s
+                    await watch.run(self._probe_all(prober))
         finally:
             try:
                 await self._keep()
@@ -154,13 +154,14 @@ class _Place:
             while (rate := search.next_rate()) is not None and self._fits(1, until_s):
                 search.record((await self._probe(prober, policy, rate, search.phase)).state)
         rng = np.random.default_rng(self._run.manifest["seed"])
-        for round_ in range(options.repeats):
-            limits = {policy: fit_limit(trials, 0).estimate for policy, trials in self._trials.items()}
-            known = {policy: limit for policy, limit in limits.items() if limit is not None}
-            if not known or not self._fits(len(known) * len(REPEAT_OFFSETS), self._end_s):
+        near = [policy for policy, search in searches.items() if search.bracketed]
+        for round_ in range(options.repeats + FURTHER_ROUNDS if near else 0):
+            limits = {policy: fit_limit(self._trials[policy], 0) for policy in near}
+            settled = all(limit.estimate is not None for limit in limits.values())
+            if (round_ >= options.repeats and settled) or not self._fits(len(near) * len(REPEAT_OFFSETS), self._end_s):
                 break
-            for offset, policy in repeat_order(list(known), round_, rng):
-                rate = repeat_rate(known[policy], offset)
+            for offset, policy in repeat_order(near, round_, rng):
+                rate = repeat_rate(limits[policy].centre or options.from_tok_s, offset)
                 await self._probe(prober, policy, rate, "repeat", (round_, offset))
 
     async def _probe(

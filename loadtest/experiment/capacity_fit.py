@@ -38,6 +38,11 @@ class Limit:
     at_least: float | None = None
     below: float | None = None
 
+    @property
+    def centre(self) -> float | None:
+        """Where to look closer: the estimate, or the bound there is."""
+        return self.estimate or self.at_least or self.below
+
 
 @dataclass(frozen=True, slots=True)
 class Ratio:

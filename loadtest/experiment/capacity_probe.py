@@ -11,112 +11,28 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from loadtest.experiment.blocks import Block, IncompleteBlockError
+from loadtest.experiment.capacity_figures import Reading, probe_figures
 from loadtest.experiment.processes import ChildFailedError, ChildProcess
 from loadtest.experiment.topology import Topology
 from sim.core.histogram import LogHistogram
 
-__all__ = ["SETTLE_S", "Prober", "Reading", "probe_figures"]
+__all__ = ["SETTLE_S", "Prober"]
 
 SETTLE_S = 0.7
 """From the change of the rate to the measuring: a gap that is under way is over by then, and so is a burst of it."""
-_LEAD_S = 0.25
+_LEAD_NS = 250_000_000
+_LEAD_FACTOR = 4
 _DRAINED_LAG_S = 0.020
 _DRAIN_TIMEOUT_S = 8.0
 _POLL_S = 0.25
 _WAIT_S = 15.0
 _TIMEOUT = aiohttp.ClientTimeout(total=_WAIT_S)
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What gen and the two loads have counted by ``t_s``; CPU in s by process."""
-
-    t_s: float
-    gen: Mapping[str, Any]
-    standing: Mapping[str, Any]
-    standing_lag: LogHistogram
-    short: Mapping[str, Any]
-    cpu_s: Mapping[str, float]
-
-    @property
-    def live_streams(self) -> int:
-        """Standing streams in progress."""
-        live: int = self.standing["streams"]["live"]
-        return live
-
-
-def probe_figures(
-    rate_tok_s: float,
-    streams: int,
-    blocks: Mapping[str, Block],
-    before: Reading,
-    after: Reading,
-    *,
-    tokens_per_chunk: int,
-    workers_share_cpu: bool,
-) -> dict[str, Any]:
-    """The figures of a probe; ``blocks`` are the workers' own.  Lag is the worst worker's, counts are summed."""
-    wall_s = after.t_s - before.t_s
-    own_s = sum(block.wall_ns for block in blocks.values()) / len(blocks) / 1e9
-    chunks, events, reads = (sum(getattr(b, key) for b in blocks.values()) for key in ("chunks", "events", "reads"))
-    shares = [block.cpu_ns / block.wall_ns for block in blocks.values()]
-    lags = [block.lag.quantile_s(0.99) or 0.0 for block in blocks.values()]
-    worst = list(blocks.values())[lags.index(max(lags))]
-    due, written = (_grown(before.gen, after.gen, *path) for path in (("pacing", "tokens_due"), ("tokens",)))
-    gen_late = _since(before.gen["pacing"]["lateness"], after.gen["pacing"]["lateness"])
-    itl = _since(before.standing["itl"], after.standing["itl"])
-    ttft = _since(before.short["ttft"], after.short["ttft"])
-    cpu = {name: (after.cpu_s[name] - before.cpu_s[name]) / wall_s for name in after.cpu_s}
-    return {
-        "rate_tok_s": rate_tok_s,
-        "step_s": streams / rate_tok_s,
-        "chunks_per_s": chunks / own_s,
-        "relayed_share": chunks / own_s * tokens_per_chunk / max(1.0, due / wall_s),
-        "cpu_us_per_chunk": sum(block.cpu_ns for block in blocks.values()) / 1e3 / chunks,
-        "cpu_share": sum(shares),
-        "busiest_core_share": sum(shares) if workers_share_cpu else max(shares),
-        "workers_share_cpu": workers_share_cpu,
-        "lag_p50_s": worst.lag.quantile_s(0.5),
-        "lag_p99_s": max(lags),
-        "lag_kernel_share": worst.lag_kernel.sum_ns / max(1, worst.lag.sum_ns),
-        "events_per_read": events / reads,
-        "run_queue_wait_share": max(block.run_queue_wait_ns / block.wall_ns for block in blocks.values()),
-        "steal_share": max(block.steal_share for block in blocks.values()),
-        "requests": sum(block.requests for block in blocks.values()),
-        "streams_by_worker": {name: block.live_streams for name, block in blocks.items()},
-        "itl_p99_s": itl.quantile_s(0.99),
-        "ttft_p95_s": ttft.quantile_s(0.95),
-        "ttft_n": ttft.count,
-        "failed_streams": _failed(after) - _failed(before),
-        "gen_due_share": due / wall_s / rate_tok_s,
-        "gen_written_share": written / wall_s / rate_tok_s,
-        "gen_late_p99_s": gen_late.quantile_s(0.99) or 0.0,
-        "gen_cpu_share": cpu["gen0"],
-        "load_cpu_share": cpu["load"],
-        "load_lag_p99_s": after.standing_lag.since(before.standing_lag).quantile_s(0.99) or 0.0,
-    }
-
-
-def _grown(before: Mapping[str, Any], after: Mapping[str, Any], *path: str) -> int:
-    ends: list[Any] = [before, after]
-    for key in path:
-        ends = [end[key] for end in ends]
-    return int(ends[1] - ends[0])
-
-
-def _since(before: Mapping[str, Any], after: Mapping[str, Any]) -> LogHistogram:
-    return LogHistogram.from_json(after).since(LogHistogram.from_json(before))
-
-
-def _failed(reading: Reading) -> int:
-    return sum(sum(load["streams"]["failed"].values()) for load in (reading.standing, reading.short))
 
 
 class Prober:
@@ -157,13 +73,8 @@ class Prober:
 
     async def probe(self, policy: str, rate_tok_s: float) -> dict[str, Any]:
         """Measure ``policy`` at ``rate_tok_s``.  ChildFailedError if one of the processes does not answer."""
-        topology = self._topology
-        start_ns = time.monotonic_ns() + round(_LEAD_S * 1e9)
         length_ns = round((SETTLE_S + self._probe_s) * 1e9)
-        block = {"round": 0, "slot": 0, "arm": policy, "policy": policy, "length_ns": length_ns}
-        await topology.of_orchestrators("POST", "/admin/policy", {"policy": policy})
-        body = {"start_ns": start_ns, "settle_ns": round(SETTLE_S * 1e9), "blocks": [block]}
-        await topology.of_orchestrators("POST", "/admin/blocks", body)
+        start_ns = await self._schedule(policy, length_ns)
         await self._set_rate(rate_tok_s)
         await _until(start_ns + round(SETTLE_S * 1e9))
         before = await self._read()
@@ -179,6 +90,30 @@ class Prober:
             tokens_per_chunk=self._tokens_per_chunk,
             workers_share_cpu=self._share_cpu,
         )
+
+    async def _schedule(self, policy: str, length_ns: int) -> int:
+        """Give every worker its block; when it begins, CLOCK_MONOTONIC ns.
+
+        A worker that is still busy with what came before answers late, so the block begins that much later.
+        """
+        topology = self._topology
+        asked_ns = time.monotonic_ns()
+        await topology.of_orchestrators("POST", "/admin/policy", {"policy": policy})
+        lead_ns = max(_LEAD_NS, _LEAD_FACTOR * (time.monotonic_ns() - asked_ns))
+        block = {"round": 0, "slot": 0, "arm": policy, "policy": policy, "length_ns": length_ns}
+        for last in (False, False, True):
+            start_ns = time.monotonic_ns() + lead_ns
+            body = {"start_ns": start_ns, "settle_ns": round(SETTLE_S * 1e9), "blocks": [block]}
+            try:
+                await topology.of_orchestrators("POST", "/admin/blocks", body)
+            except ChildFailedError:
+                if last:
+                    raise
+                lead_ns *= _LEAD_FACTOR
+                await topology.of_orchestrators("DELETE", "/admin/blocks")
+            else:
+                return start_ns
+        raise AssertionError
 
     async def drain(self, policy: str, rate_tok_s: float) -> None:
         """Let queues empty at ``rate_tok_s`` under ``policy`` until every loop is on time again; no longer than 8 s."""

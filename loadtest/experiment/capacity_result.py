@@ -15,6 +15,7 @@ import numpy as np
 
 from loadtest.experiment.capacity_fit import Limit, Trial, fit_limit, fit_ratio
 from loadtest.experiment.capacity_places import PlaceFiles
+from loadtest.experiment.capacity_search import RESOLUTION
 from loadtest.experiment.capacity_slo import FAIL, PASS, UNATTRIBUTABLE, Slo, judge_probe
 from loadtest.experiment.capacity_verdict import capacity_reasons, not_certified
 from loadtest.experiment.run_files import read_lines
@@ -26,7 +27,13 @@ __all__ = ["PROBES_NAME", "UNMERGED", "fold_capacity"]
 PROBES_NAME = "probes.jsonl"
 UNMERGED = 1.05
 """Events per read, over what gen writes at once, up to which a chunk's cost is that of a chunk read alone."""
-_NEEDED = ("policy", "engine", "workers", "phase", "rate_tok_s", "lag_p99_s", "cpu_us_per_chunk", "gen_due_share")
+_ROUNDED = 0.01  # rates are probed as whole numbers
+_NEEDED = (
+    *("policy", "engine", "workers", "phase", "rate_tok_s", "step_s", "cpu_us_per_chunk", "cpu_share"),
+    *("busiest_core_share", "workers_share_cpu", "lag_p99_s", "events_per_read", "run_queue_wait_share", "steal_share"),
+    *("itl_p99_s", "ttft_p95_s", "failed_streams", "relayed_share", "streams_by_worker"),
+    *("due_tokens", "gen_due_share", "gen_late_p99_s", "gen_cpu_share", "load_cpu_share", "load_lag_p99_s"),
+)
 
 Key = tuple[str, str, int]
 
@@ -114,6 +121,7 @@ def _limit(
         "at_least_tok_s": limit.at_least,
         "below_tok_s": limit.below,
         "stopped_by": _stopped_by(probes, limit, top_tok_s),
+        "bracketed": _bracketed(probes, limit),
         "probes": {state: states[state] for state in (PASS, FAIL, UNATTRIBUTABLE)},
         "cpu_us_per_chunk": _cost_us(probes, events_per_write),
         "at_limit": _at_limit(probes, limit),
@@ -134,6 +142,14 @@ def _stopped_by(probes: Sequence[Mapping[str, Any]], limit: Limit, top_tok_s: fl
     if blamed:
         return blamed.most_common(1)[0][0]
     return "ceiling" if reached >= top_tok_s else "time"
+
+
+def _bracketed(probes: Sequence[Mapping[str, Any]], limit: Limit) -> bool:
+    """Whether the search came to its end: no gap is left between what held and what did not, or there was none."""
+    if limit.at_least is None:
+        return limit.estimate is not None or limit.below is not None
+    above = [probe["rate_tok_s"] for probe in probes if probe["rate_tok_s"] > limit.at_least]
+    return not above or min(above) / limit.at_least <= RESOLUTION + _ROUNDED
 
 
 def _cost_us(probes: Sequence[Mapping[str, Any]], events_per_write: int) -> float | None:

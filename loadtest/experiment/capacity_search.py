@@ -13,7 +13,15 @@ import numpy as np
 
 from loadtest.experiment.capacity_slo import FAIL, PASS, UNATTRIBUTABLE
 
-__all__ = ["RAMP_FACTOR", "REPEAT_OFFSETS", "RESOLUTION", "LimitSearch", "repeat_order", "repeat_rate"]
+__all__ = [
+    "FURTHER_ROUNDS",
+    "RAMP_FACTOR",
+    "REPEAT_OFFSETS",
+    "RESOLUTION",
+    "LimitSearch",
+    "repeat_order",
+    "repeat_rate",
+]
 
 RAMP_FACTOR = 1.6
 RESOLUTION = 1.06
@@ -22,6 +30,8 @@ LOWEST_SHARE = 1 / 40
 """Of the rate that the ramp starts with: below it nothing is looked for."""
 REPEAT_OFFSETS = (-0.09, -0.03, 0.03, 0.09)
 """Natural logarithms of the rates of a round over the best estimate so far."""
+FURTHER_ROUNDS = 2
+"""At most, when after the rounds asked for a limit is still a bound: one that comes on softly can hide by chance."""
 _CONFIRMED = 2
 
 
@@ -45,6 +55,11 @@ class LimitSearch:
     def next_rate(self) -> float | None:
         """The rate to probe, tok/s; None when there is nothing more to find out."""
         return self._rate
+
+    @property
+    def bracketed(self) -> bool:
+        """Whether a rate held and a higher one failed, so that there is a limit to look at more closely."""
+        return self.low is not None and self.high_state == FAIL
 
     @property
     def phase(self) -> str:

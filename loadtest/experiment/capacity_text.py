@@ -136,11 +136,11 @@ def _streams_sentence(places: Mapping[str, Mapping[str, Any]]) -> str:
     streams = [place["streams"] for place in places.values() if place["streams"]]
     if not streams:
         return "What became of the streams is not known."
-    started, ok = (sum(counted[key] for counted in streams) for key in ("started", "ok"))
+    started, ok, aborted = (sum(counted[key] for counted in streams) for key in ("started", "ok", "aborted"))
     states = {place["reconciliation"]["state"] for place in places.values()}
     counts = {"equal": "agree to the unit", "differs": "differ", "unknown": "could not be compared"}
     worst: Sequence[str] = [state for state in ("differs", "unknown", "equal") if state in states]
     return (
-        f"{ok:,} of {started:,} streams passed every check, short requests included. Counters of gen, orchestrator and "
-        f"clients {counts[worst[0]]}."
+        f"{ok:,} of {started - aborted:,} streams passed every check, short requests included. Counters of gen, "
+        f"orchestrator and clients {counts[worst[0]]}."
     )

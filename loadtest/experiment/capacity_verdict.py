@@ -62,8 +62,11 @@ def _unequal(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _limit_reasons(name: str, limit: Mapping[str, Any]) -> Iterator[Reason]:
-    if limit["stopped_by"] in (None, "time"):
+    if limit["stopped_by"] in (None, "time") or not limit["bracketed"]:
         yield Reason("no_time", "suspect", f"{name}: the time was over before its limit was found (--max-minutes)")
+    if limit["stopped_by"] == "machine":
+        text = f"{name}: the machine gave out first: others had the orchestrator's CPU, or the hypervisor took it"
+        yield Reason("machine_gave_out", "suspect", text)
     trials = limit["probes"]["pass"] + limit["probes"]["fail"]
     if limit["limit_tok_s"] and trials < _LEAST_TRIALS:
         text = f"{name}: {trials} probes are few for an interval (at least {_LEAST_TRIALS})"

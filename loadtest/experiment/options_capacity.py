@@ -64,7 +64,11 @@ def add_capacity(verb: argparse.ArgumentParser, add_topology_options: Callable[.
     )
     verb.add_argument("--probe-s", type=positive, default=1.5, metavar="S", help="time of a probe (default 1.5)")
     verb.add_argument(
-        "--max-minutes", type=positive, default=6.0, metavar="M", help="probing ends after this (default 6)"
+        "--max-minutes",
+        type=positive,
+        default=5.0,
+        metavar="M",
+        help="time for probing, shared out evenly; starting the servers comes on top (default 5)",
     )
     verb.add_argument("--json", action="store_true", help="print the result as JSON; progress goes to stderr")
 
