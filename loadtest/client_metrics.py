@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from loadtest.goodput import MISSES
 from loadtest.outcomes import ABORTED, FAULTS, OK
 from loadtest.recorder import Recorder
 from loadtest.stream_reader import StreamReader
@@ -36,6 +37,9 @@ class LoadCollector(Collector):
         for outcome, count in recorder.outcomes.items():
             outcomes["http_status" if outcome.startswith("http_") else outcome] += count
         yield counter("disagg_client_streams_started", "Requests sent.", recorder.started)
+        yield counter(
+            "disagg_client_requests_unsent", "Requests due and not sent, for want of a slot.", recorder.unsent
+        )
         yield gauge("disagg_client_streams_live", "Requests whose reply has not ended.", len(live))
         yield counter("disagg_client_streams_ended", "Replies ended and checked, by outcome.", outcomes, "outcome")
         yield counter("disagg_client_tokens", "Tokens received.", totals.tokens)
@@ -43,7 +47,12 @@ class LoadCollector(Collector):
         yield counter("disagg_client_events", "Server-sent events received, by kind.", kinds, "kind")
         yield counter("disagg_client_event_bytes", "Bytes of those events, without HTTP framing.", totals.bytes)
         yield histogram(
-            "disagg_client_send_lateness_seconds", "How late requests were sent, from their plan.", recorder.lateness
+            "disagg_client_send_lateness_seconds",
+            "How late requests were sent, after their time and, with a cap on concurrency, their slot.",
+            recorder.lateness,
+        )
+        yield histogram(
+            "disagg_client_held_back_seconds", "How long the cap on concurrency held requests back.", recorder.held
         )
         yield histogram(
             "disagg_client_ttft_seconds",
@@ -51,10 +60,24 @@ class LoadCollector(Collector):
             {"planned": recorder.ttft, "sent": recorder.ttft_from_sent},
             "since",
         )
-        yield histogram("disagg_client_itl_seconds", "Inter-token latency, every gap.", recorder.itl)
+        yield histogram("disagg_client_itl_seconds", "Inter-token latency, every token.", recorder.itl)
+        yield histogram("disagg_client_inter_chunk_seconds", "Inter-chunk latency, every chunk.", recorder.inter_chunk)
+        yield histogram("disagg_client_tpot_seconds", "Time per output token of replies that passed.", recorder.tpot)
         yield histogram(
             "disagg_client_e2e_seconds",
             "Duration of replies that passed their checks, from the planned and from the real send.",
             {"planned": recorder.e2e, "sent": recorder.e2e_from_sent},
             "since",
+        )
+        yield counter(
+            "disagg_client_goodput_streams",
+            "Streams by whether they kept every goodput limit.",
+            {"within": recorder.within_slo, "missed": recorder.missed_slo},
+            "slo",
+        )
+        yield counter(
+            "disagg_client_goodput_missed",
+            "What the streams that missed it missed; one may miss several.",
+            {what: recorder.missed[what] for what in MISSES},
+            "what",
         )

@@ -50,7 +50,7 @@ class LoadSettings:
         0.0, "from one burst to the next, s (0: there is one only)", minimum=0, maximum=86_400
     )
     max_concurrency: int = setting(
-        0, "requests under way at any time; further ones wait, and are late by it (0: no cap)", minimum=0
+        0, "requests under way at a time, of a copy; others wait and keep their planned time (0: no cap)", minimum=0
     )
     streams: int = setting(20, "requests of a staggered load", minimum=1, maximum=1_000_000)
     ramp_s: float = setting(1.0, "time over which a staggered load starts, s", minimum=0, maximum=86_400)
@@ -142,8 +142,10 @@ class LoadSettings:
                 raise SettingError(f"{name}_max: lengths are {self.lengths!r}; it is for range")
         if (self.lengths == "file") != bool(self.lengths_file):
             raise SettingError("lengths_file: goes with lengths = 'file', and that with it")
-        if self.cancel_share and not self.stream:
-            raise SettingError("cancel_share: only streams are cancelled, and stream is false")
+        if not self.stream:
+            for name in ("cancel_share", "goodput_ttft_ms", "goodput_itl_ms"):
+                if getattr(self, name):
+                    raise SettingError(f"{name}: it is for streams, and stream is false")
 
     def rates_of_steps(self) -> list[float]:
         """``step_rates`` as numbers, requests per second.  SettingError for what is none."""

@@ -32,17 +32,29 @@ log = logging.getLogger(__name__)
 
 
 class Exchange:
-    """One request and its reply.  Times are CLOCK_MONOTONIC ns; ``end_ns`` is 0 while it is live."""
+    """One request and its reply.  Times are CLOCK_MONOTONIC ns; ``end_ns`` is 0 while it is live.
+
+    ``ready_ns``: when the load was free to send it, after ``planned_ns`` where a cap on concurrency held it back.
+    """
 
     __slots__ = (
         "_connecting", "_fd", "_pump", "_read_watcher", "_reusable", "_socket", "_unsent", "_write_watcher", "end_ns",
-        "planned_ns", "reader", "request", "sent_ns",
+        "planned_ns", "reader", "ready_ns", "request", "sent_ns",
     )  # fmt: skip
 
-    def __init__(self, pump: Pump, reader: StreamReader, data: bytes, planned_ns: int, request: PlannedRequest) -> None:
+    def __init__(
+        self,
+        pump: Pump,
+        reader: StreamReader,
+        data: bytes,
+        planned_ns: int,
+        request: PlannedRequest,
+        ready_ns: int = 0,
+    ) -> None:
         self.reader = reader
         self.request = request
         self.planned_ns = planned_ns
+        self.ready_ns = max(planned_ns, ready_ns)
         self.sent_ns = 0
         self.end_ns = 0
         self._pump = pump
@@ -75,6 +87,12 @@ class Exchange:
         if not self.end_ns:
             self._fail(reason, detail)
 
+    def fail_ours(self, error: Exception) -> None:
+        """End it for a fault of the load's own."""
+        log.error("a fault of the load's own ends one stream", exc_info=error)
+        if not self.end_ns:
+            self._fail("client_error", repr(error))
+
     def _start_reading(self) -> None:
         self._read_watcher = self._pump.loop.io(self._fd, _READ)
         self._read_watcher.start(self._readable)
@@ -92,7 +110,7 @@ class Exchange:
             if not reader.took(data, time.monotonic_ns()):
                 self._take(data)
         except Exception as error:  # noqa: BLE001  one stream's trouble must not end the pump
-            self._fail_ours(error)
+            self.fail_ours(error)
 
     def _take(self, data: bytes) -> None:
         """Take a read that is not just the next token."""
@@ -134,7 +152,7 @@ class Exchange:
                 self._start_reading()
             self._send()
         except Exception as error:  # noqa: BLE001  as above
-            self._fail_ours(error)
+            self.fail_ours(error)
 
     def _send(self) -> None:
         assert self._socket is not None
@@ -160,11 +178,6 @@ class Exchange:
     def _fail(self, reason: str, detail: str) -> None:
         self.reader.fail(reason, detail)
         self._end()
-
-    def _fail_ours(self, error: Exception) -> None:
-        log.error("a fault of the load's own ends one stream", exc_info=error)
-        if not self.end_ns:
-            self._fail("client_error", repr(error))
 
     def _stop_writing(self) -> None:
         if self._write_watcher is not None:
@@ -203,11 +216,16 @@ class Pump:
         self.on_first_token = on_first_token
         self._on_end = on_end
 
-    def send(self, reader: StreamReader, data: bytes, planned_ns: int, request: PlannedRequest) -> Exchange:
-        """Set a request out; the reply comes by callbacks."""
-        exchange = Exchange(self, reader, data, planned_ns, request)
+    def send(
+        self, reader: StreamReader, data: bytes, planned_ns: int, request: PlannedRequest, ready_ns: int = 0
+    ) -> Exchange:
+        """Set a request out; the reply comes by callbacks.  What fails, even of our own, ends the exchange."""
+        exchange = Exchange(self, reader, data, planned_ns, request, ready_ns)
         self.live.add(exchange)
-        exchange.start()
+        try:
+            exchange.start()
+        except Exception as error:  # noqa: BLE001  its slot must come free, and the next request be sent
+            exchange.fail_ours(error)
         return exchange
 
     def sweep(self, timeout_ns: int) -> None:

@@ -12,51 +12,21 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from loadtest.goodput import LEFT_OUT, MISSES, GoodputLimits
 from loadtest.outcomes import ABORTED, OK
 from loadtest.reply_events import ReplyEvents
 from loadtest.stream_reader import StreamReader
-from loadtest.time_log import TimeLog
+from loadtest.stream_record import StreamRecord
+from loadtest.time_log import TimeLog, TokenGaps
 from sim.core.histogram import LogHistogram
 
-__all__ = ["KINDS", "Recorder", "StreamRecord", "Totals", "write_json"]
+__all__ = ["KINDS", "Recorder", "Totals", "write_json"]
 
+NO_LIMITS = GoodputLimits()
 KINDS = ("chunks", "role_events", "finish_events", "usage_events", "done_events", "other_events")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamRecord:
-    """One line of streams.jsonl.  Times are CLOCK_MONOTONIC ns, None for what did not happen.
-
-    ``sent_ns`` is when the load set out to send (connecting included), ``checked`` how closely the reply was
-    looked at: "bytes" or "counted".
-    """
-
-    seq: int
-    planned_ns: int
-    sent_ns: int
-    first_byte_ns: int | None
-    first_token_ns: int | None
-    last_token_ns: int | None
-    end_ns: int
-    prompt_tokens: int
-    asked_tokens: int
-    tokens: int
-    chunks: int
-    events: int
-    outcome: str
-    checked: str
-    detail: str = ""
-
-    def line(self) -> str:
-        """The JSON line, ``detail`` only where there is one."""
-        fields = dataclasses.asdict(self)
-        if not self.detail:
-            del fields["detail"]
-        return json.dumps(fields, separators=(",", ":")) + "\n"
 
 
 class Totals:
@@ -80,27 +50,51 @@ class Totals:
 
 
 class Recorder:
-    """Totals of the whole load; ``lines`` takes streams.jsonl, if anything does."""
+    """Totals of the whole load; ``lines`` takes streams.jsonl, if anything does.
 
-    def __init__(self, lines: TextIO | None = None) -> None:
+    ``planned`` are the requests that came due, ``unsent`` those of them that a cap on concurrency kept to the end.
+    ``within_slo``, ``missed_slo``: streams by the goodput ``limits``, and ``missed`` what of it they missed.
+    """
+
+    def __init__(self, lines: TextIO | None = None, limits: GoodputLimits = NO_LIMITS) -> None:
         self.planned = 0
         self.started = 0
+        self.unsent = 0
         self.outcomes: Counter[str] = Counter()
         self.ended_early = 0  # of those that are ok: streams with fewer tokens than asked
         self.ended = Totals()
+        self.within_slo = 0
+        self.missed_slo = 0
+        self.missed: Counter[str] = Counter()
         self.gaps = TimeLog()
+        self.shared_gaps = LogHistogram()
+        self.chunk_gaps = LogHistogram()
         self.transits = TimeLog()
-        self.lateness = LogHistogram()
+        self.lateness = LogHistogram()  # of sends, from ready_ns
+        self.held = LogHistogram()  # by the cap, of the requests that were held
         self.ttft = LogHistogram()
         self.ttft_from_sent = LogHistogram()
         self.e2e = LogHistogram()
         self.e2e_from_sent = LogHistogram()
+        self.tpot = LogHistogram()
+        self._token_gaps = TokenGaps(self.gaps, self.shared_gaps, self.chunk_gaps)
         self._lines = lines
+        self._limits = limits
+
+    @property
+    def token_gaps(self) -> TokenGaps:
+        """What readers note the gaps of their tokens in."""
+        return self._token_gaps
 
     @property
     def itl(self) -> LogHistogram:
-        """Inter-token latency, every gap."""
-        return self.gaps.histogram
+        """Inter-token latency, every token but a stream's first."""
+        return self._token_gaps.itl
+
+    @property
+    def inter_chunk(self) -> LogHistogram:
+        """Inter-chunk latency, every chunk but a stream's first."""
+        return self._token_gaps.inter_chunk
 
     @property
     def transit(self) -> LogHistogram:
@@ -112,10 +106,18 @@ class Recorder:
         self.gaps.fold()
         self.transits.fold()
 
-    def start(self, planned_ns: int, sent_ns: int) -> None:
+    def start(self, planned_ns: int, ready_ns: int, sent_ns: int) -> None:
         """A request sets out."""
         self.started += 1
-        self.lateness.record_ns(sent_ns - planned_ns)
+        self.lateness.record_ns(sent_ns - ready_ns)
+        if ready_ns > planned_ns:
+            self.held.record_ns(ready_ns - planned_ns)
+
+    def leave_unsent(self) -> None:
+        """A request that came due is not sent: there was no slot for it until the sending ended."""
+        self.planned += 1
+        self.unsent += 1
+        self._judge_slo(["unsent"])
 
     def first_token(self, planned_ns: int, sent_ns: int, first_token_ns: int) -> None:
         """A stream's first token has come."""
@@ -130,9 +132,24 @@ class Recorder:
             self.ended_early += record.tokens < record.asked_tokens
             self.e2e.record_ns(record.end_ns - record.planned_ns)
             self.e2e_from_sent.record_ns(record.end_ns - record.sent_ns)
+            if record.tpot_ns is not None:
+                self.tpot.record_ns(round(record.tpot_ns))
+        if record.outcome not in LEFT_OUT:
+            self._judge_slo(["failed"] if record.outcome != OK else self._limits_missed(record))
         if self._lines is not None:
             self._lines.write(record.line())
             self._lines.flush()
+
+    def _limits_missed(self, record: StreamRecord) -> list[str]:
+        first_ns, planned_ns = record.first_token_ns, record.planned_ns
+        ttft_ns = None if first_ns is None else first_ns - planned_ns
+        return list(self._limits.missed(ttft_ns, record.tpot_ns, record.end_ns - planned_ns))
+
+    def _judge_slo(self, missed: list[str]) -> None:
+        if self._limits:
+            self.missed.update(missed)
+            self.missed_slo += bool(missed)
+            self.within_slo += not missed
 
     def totals(self, live: Iterable[StreamReader] = ()) -> Totals:
         """What has come so far, of streams ended and ``live``."""
@@ -150,6 +167,7 @@ class Recorder:
             "streams": {
                 "planned": self.planned,
                 "started": self.started,
+                "unsent": self.unsent,
                 "ok": self.outcomes[OK],
                 "ended_early": self.ended_early,
                 "failed": failed,
@@ -160,12 +178,24 @@ class Recorder:
             **self.ended.by_kind,
             "bytes": self.ended.bytes,
             "itl": self.itl.to_json(),
+            "inter_chunk": self.inter_chunk.to_json(),
+            "tpot": self.tpot.to_json(),
             "transit": self.transit.to_json() if self.transit.count else None,
             "lateness": self.lateness.to_json(),
+            "held": self.held.to_json(),
             "ttft": self.ttft.to_json(),
             "ttft_from_sent": self.ttft_from_sent.to_json(),
             "e2e": self.e2e.to_json(),
             "e2e_from_sent": self.e2e_from_sent.to_json(),
+            "goodput": self._goodput_json() if self._limits else None,
+        }
+
+    def _goodput_json(self) -> dict[str, Any]:
+        return {
+            "limits": dataclasses.asdict(self._limits),
+            "within": self.within_slo,
+            "of": self.within_slo + self.missed_slo,
+            "missed": {what: self.missed[what] for what in MISSES},
         }
 
 

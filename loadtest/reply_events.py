@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from loadtest.time_log import TimeLog
+from loadtest.time_log import TokenGaps
 from sim.core.sse import data_of, is_done
 
 __all__ = ["ReplyEvents", "counted"]
@@ -33,7 +33,7 @@ def counted(first: int, count: int) -> bytes:
 
 
 class ReplyEvents:
-    """Counts, faults and token times of one reply; ``gaps`` takes every inter-token gap."""
+    """Counts, faults and token times of one reply; ``gaps`` takes the gap before every chunk but the first."""
 
     __slots__ = (
         "_after_number", "_before_number", "_chunks", "_numbers", "chunk_usages", "done_events", "fault",
@@ -41,7 +41,7 @@ class ReplyEvents:
         "other_events", "role_events", "tokens", "usage", "usage_at", "usage_events",
     )  # fmt: skip
 
-    def __init__(self, gaps: TimeLog) -> None:
+    def __init__(self, gaps: TokenGaps) -> None:
         self.gaps = gaps
         self.first_token_ns: int | None = None
         self.last_token_ns = 0
@@ -96,7 +96,7 @@ class ReplyEvents:
         if self.first_token_ns is None:
             self.first_token_ns = now_ns
         else:
-            self.gaps.record_ns((now_ns - self.last_token_ns) // count, count)
+            self.gaps.record_ns(now_ns - self.last_token_ns, count)
         self.last_token_ns = now_ns
         self.tokens += count
         self._chunks += 1

@@ -1,6 +1,6 @@
 """The load of one Locust process: sends each user's copy of the schedule on time, and writes the results at the end.
 
-Rule: a request is sent when it is due, whatever became of those before it.
+Rule: a request is sent when it is due, whatever became of those before it, unless a cap on concurrency is set.
 Locust itself (its runner, its command line) is not known here: `users` and `locustfile` are its side.
 """
 
@@ -17,6 +17,7 @@ from gevent.event import Event
 
 from loadtest.azure_trace import TraceRow, read_azure_csv
 from loadtest.connections import Connections
+from loadtest.goodput import GoodputLimits
 from loadtest.outcomes import ABORTED
 from loadtest.plan import LoadPlan, Target
 from loadtest.pump import Exchange, Pump
@@ -66,7 +67,7 @@ class LoadSession:
                 self._lines = (self._out / "streams.jsonl").open("w")
             except OSError as error:
                 raise SettingError(f"out: cannot write to {self._out}: {error.strerror}") from None
-        self.recorder = Recorder(self._lines)
+        self.recorder = Recorder(self._lines, GoodputLimits.of(plan.settings))
         self._settler = Settler(plan, self.recorder, tell)
         self.pump = Pump(Connections(*_resolve(self._target)), self._settler.first_token, self._on_end)
         self._sweeper = gevent.spawn(self._sweep)
@@ -119,11 +120,11 @@ class LoadSession:
         prompt = self._prompts.make(request.seq, request.prompt_tokens)
         return request_bytes(self._target, self.plan.settings, prompt, request.output_tokens)
 
-    def send(self, request: PlannedRequest, data: bytes, due_ns: int) -> None:
+    def send(self, request: PlannedRequest, data: bytes, planned_ns: int, ready_ns: int) -> None:
         """Send one request now; its reply comes by callbacks."""
         reader = self._reader(keep=self._settler.keeps(request.seq))
-        exchange = self.pump.send(reader, data, due_ns, request)
-        self.recorder.start(due_ns, exchange.sent_ns)
+        exchange = self.pump.send(reader, data, planned_ns, request, ready_ns)
+        self.recorder.start(planned_ns, ready_ns, exchange.sent_ns)
 
     def close(self) -> None:
         """End every live stream, judge what is left, and write the results.  OSError if they cannot be written."""
@@ -152,13 +153,13 @@ class LoadSession:
 
     def _reader(self, *, keep: bool) -> StreamReader:
         if self.plan.gen is not None and self.plan.gen.stamp_sent:
-            return StampedReader(self.recorder.gaps, self.recorder.transits, keep=keep)
-        return StreamReader(self.recorder.gaps, keep=keep)
+            return StampedReader(self.recorder.token_gaps, self.recorder.transits, keep=keep)
+        return StreamReader(self.recorder.token_gaps, keep=keep)
 
     def _on_end(self, exchange: Exchange) -> None:
         sender = self._senders.get(exchange.request.seq // SEQS_PER_COPY)
         if sender is not None:
-            sender.ended()
+            sender.ended(exchange.end_ns)
         self._settler.ended(exchange)
 
     def _fold(self) -> None:

@@ -17,9 +17,10 @@ from gevent.event import Event
 from loadtest.outcomes import ABORTED, OK
 from loadtest.plan import LoadPlan
 from loadtest.pump import Exchange
-from loadtest.recorder import Recorder, StreamRecord
+from loadtest.recorder import Recorder
 from loadtest.stream_check import Expectation, judge
 from loadtest.stream_reader import StreamReader
+from loadtest.stream_record import StreamRecord
 from loadtest.workload import PlannedRequest
 from sim.core.chunks import ChunkShape
 from sim.core.tokens import cached_tokens_of
@@ -122,6 +123,7 @@ class Settler:
         record = StreamRecord(
             seq=request.seq,
             planned_ns=exchange.planned_ns,
+            ready_ns=exchange.ready_ns,
             sent_ns=exchange.sent_ns,
             first_byte_ns=reader.first_byte_ns,
             first_token_ns=reader.first_token_ns,
@@ -137,9 +139,8 @@ class Settler:
             detail=detail,
         )
         self._recorder.end(record, reader)
-        if outcome == OK and reader.tokens > 1 and reader.first_token_ns is not None:
-            mean_s = (reader.last_token_ns - reader.first_token_ns) / 1e9 / (reader.tokens - 1)
-            self._tell(Told("ITL", "ITL (stream mean)", mean_s))
+        if outcome == OK and record.tpot_ns is not None:
+            self._tell(Told("ITL", "ITL (stream mean)", record.tpot_ns / 1e9))
         if outcome != ABORTED:  # closed by the load itself: neither a duration nor a failure
             failure = None if outcome == OK else outcome
             e2e_s = (exchange.end_ns - exchange.planned_ns) / 1e9

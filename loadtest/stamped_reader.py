@@ -12,7 +12,7 @@ import re
 
 from loadtest.reply_events import counted
 from loadtest.stream_reader import NUMBERS, StreamReader
-from loadtest.time_log import TimeLog
+from loadtest.time_log import TimeLog, TokenGaps
 
 __all__ = ["STAMP", "StampedReader"]
 
@@ -24,7 +24,7 @@ class StampedReader(StreamReader):
 
     __slots__ = ("_after", "_before", "_between", "_stamp_at", "_stamp_end", "_transits_ns", "transits")
 
-    def __init__(self, gaps: TimeLog, transits: TimeLog, *, keep: bool = False) -> None:
+    def __init__(self, gaps: TokenGaps, transits: TimeLog, *, keep: bool = False) -> None:
         super().__init__(gaps, keep=keep)
         self.transits = transits
         self._transits_ns = transits.pending

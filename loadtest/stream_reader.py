@@ -17,7 +17,7 @@ from loadtest.http_stream import BadResponseError, ResponseStream
 from loadtest.kept_events import KeptEvents
 from loadtest.outcomes import http_status
 from loadtest.reply_events import ReplyEvents, counted
-from loadtest.time_log import TimeLog
+from loadtest.time_log import TokenGaps
 from sim.core.sse import EventTooLongError, SseDecoder
 
 __all__ = ["ENDED", "FIRST_TOKEN", "MORE", "NUMBERS", "READ_BYTES", "StreamReader"]
@@ -36,8 +36,8 @@ MORE, FIRST_TOKEN, ENDED = 0, 1, 2
 class StreamReader(ReplyEvents):
     """Feed it what was read, with the time of the read.
 
-    ``gaps`` takes every inter-token gap.  ``keep`` keeps every event, for a comparison of bytes.  An answer that is
-    no event stream is collected in ``plain``.
+    ``gaps`` takes the gap before every chunk of tokens but the first.  ``keep`` keeps every event, for a comparison of
+    bytes.  An answer that is no event stream is collected in ``plain``.
     """
 
     __slots__ = (
@@ -46,7 +46,7 @@ class StreamReader(ReplyEvents):
         "kept", "last_read_ns", "plain", "read_size", "streamed",
     )  # fmt: skip
 
-    def __init__(self, gaps: TimeLog, *, keep: bool = False) -> None:
+    def __init__(self, gaps: TokenGaps, *, keep: bool = False) -> None:
         super().__init__(gaps)
         self.http = ResponseStream()
         self.streamed: bool | None = None  # whether the answer is an event stream; None before its head
@@ -55,7 +55,7 @@ class StreamReader(ReplyEvents):
         self.kept = KeptEvents() if keep else None
         self.plain = bytearray()
         self.read_size = READ_BYTES  # what to ask the socket for; if it gives all of that, there may be more
-        self._gaps_ns = gaps.pending
+        self._gaps_ns = gaps.single.pending
         self._decoder = SseDecoder(MAX_EVENT_BYTES)
         # The template: a read of _template_bytes, with an event of _event_bytes in it; _around, and _event_before and
         # _event_after, are what stands before and after the numbers, in the read and in the event.  _read_bytes is
@@ -152,7 +152,7 @@ class StreamReader(ReplyEvents):
 
     def _advance(self, count: int, now_ns: int) -> None:
         """Count an event of the run; what it has in common with the others of it is counted when the run ends."""
-        self.gaps.record_ns((now_ns - self.last_token_ns) // count, count)
+        self.gaps.record_ns(now_ns - self.last_token_ns, count)
         self.last_token_ns = now_ns
         self.tokens += count
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 
 from loadtest import arrivals
@@ -28,7 +29,7 @@ from loadtest.load_settings import LoadSettings
 from loadtest.plan import Target
 from sim.core.tokens import BYTES_PER_TOKEN
 
-__all__ = ["PRESETS", "LogNormal", "PlannedRequest", "Prompts", "plan_requests", "request_bytes"]
+__all__ = ["PRESETS", "LogNormal", "PlannedRequest", "Prompts", "iter_requests", "plan_requests", "request_bytes"]
 
 MODEL = "sim"
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
@@ -95,6 +96,16 @@ def plan_requests(settings: LoadSettings, seed: int, trace: Sequence[TraceRow] =
     all_due = arrivals.capped(due, last_s, settings.limit)
     lengths = _lengths(settings, sizes, trace)
     return [PlannedRequest(seq, due_ns, *lengths(seq)) for seq, due_ns in enumerate(all_due)]
+
+
+def iter_requests(settings: LoadSettings, seed: int, trace: Sequence[TraceRow] = ()) -> Iterator[PlannedRequest]:
+    """The schedule, one request after the other; of a closed loop, which may have no end, every ``due_ns`` is 0."""
+    if settings.arrivals != "closed":
+        yield from plan_requests(settings, seed, trace)
+        return
+    lengths = _lengths(settings, Random(f"lengths {seed}"), trace)
+    for seq in count() if not settings.limit else range(settings.limit):
+        yield PlannedRequest(seq, 0, *lengths(seq))
 
 
 def _lengths(settings: LoadSettings, rng: Random, trace: Sequence[TraceRow]) -> Callable[[int], tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""A record of ``probes.jsonl``: from the workers' ledgers, and from what gen and loads counted before and after.  Pure."""
+"""A record of ``probes.jsonl``: from the workers' ledgers, and what gen and loads counted before and after.  Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """What the client saw: latency from the planned and from the real send, and what became of the streams.
 
 Latency counts from the *planned* send: a client that waits for a slow server before it sends again would not see
-the queue it made (coordinated omission).  The from-sent figure stands beside it; the gap is the load's lateness.
+the queue it made (coordinated omission).  The from-sent figure stands beside it; the gap is what a cap on concurrency
+held a request back, and the load's own lateness.  The two are told apart by ``ready_ns``: planned, or when the cap had
+a slot for it.
 Only streams that passed their checks have a latency; the others are counted by reason.
 """
 
@@ -14,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from loadtest.experiment.run_files import RunFiles
+from loadtest.experiment.slo_figures import goodput_figures
 from loadtest.experiment.stats import FloatArray, quantiles
 from sim.core.histogram import LogHistogram
 
-__all__ = ["client_figures", "distribution", "histogram_json", "latencies_s", "send_lateness_s"]
+__all__ = ["client_figures", "distribution", "held_back_s", "histogram_json", "latencies_s", "send_lateness_s"]
 
 _SPANS = {
     "ttft_s": ("planned_ns", "first_token_ns"),
@@ -33,9 +36,14 @@ def client_figures(files: RunFiles) -> dict[str, Any]:
     client = files.client or {}
     figures: dict[str, Any] = {key: distribution(values) for key, values in latencies_s(files.streams).items()}
     figures["itl_s"] = histogram_json(client.get("itl"))
+    figures["inter_chunk_s"] = histogram_json(client.get("inter_chunk"))
     transit = client.get("transit")  # None unless gen stamped its events
     figures["transit_s"] = None if transit is None else histogram_json(transit)
     figures["lateness_s"] = distribution(send_lateness_s(files.streams))
+    figures["concurrency"] = concurrency = _concurrency(files)
+    held = concurrency is not None and not concurrency["closed_loop"]
+    figures["held_s"] = distribution(held_back_s(files.streams)) if held else None
+    figures["goodput"] = goodput_figures(files)
     figures["streams"] = _streams(files)
     for key in ("tokens", "chunks", "events", "bytes"):
         figures[key] = client.get(key)
@@ -61,11 +69,22 @@ def latencies_s(streams: Sequence[Mapping[str, Any]]) -> dict[str, FloatArray]:
 
 
 def send_lateness_s(streams: Sequence[Mapping[str, Any]], after_ns: int = 0) -> FloatArray:
-    """Sent minus planned, of every stream planned from ``after_ns`` on."""
+    """The sender's own lateness, sent minus ready, of every stream planned from ``after_ns`` on."""
     return np.array(
-        [(s["sent_ns"] - s["planned_ns"]) / 1e9 for s in streams if s.get("sent_ns") and s["planned_ns"] >= after_ns],
+        [(s["sent_ns"] - _ready_ns(s)) / 1e9 for s in streams if s.get("sent_ns") and s["planned_ns"] >= after_ns],
         np.float64,
     )
+
+
+def held_back_s(streams: Sequence[Mapping[str, Any]]) -> FloatArray:
+    """How long the cap on concurrency held a stream back, of those that it did."""
+    waits = [(_ready_ns(s) - s["planned_ns"]) / 1e9 for s in streams]
+    return np.array([wait for wait in waits if wait > 0], np.float64)
+
+
+def _ready_ns(stream: Mapping[str, Any]) -> int:
+    ready_ns: int = stream.get("ready_ns", stream["planned_ns"])
+    return ready_ns
 
 
 def distribution(values: FloatArray) -> dict[str, float | int | None]:
@@ -85,6 +104,12 @@ def histogram_json(record: Mapping[str, Any] | None) -> dict[str, float | int | 
     return {**found, "max": histogram.max_ns / 1e9, "mean": histogram.mean_s(), "n": histogram.count}
 
 
+def _concurrency(files: RunFiles) -> dict[str, Any] | None:
+    """The cap that the load had, None for none."""
+    cap = files.setting("load", "max_concurrency")
+    return {"max": cap, "closed_loop": files.setting("load", "arrivals") == "closed"} if cap else None
+
+
 def _streams(files: RunFiles) -> dict[str, Any]:
     """Counts by outcome: the client's own where it wrote them, else from its lines."""
     if files.client is not None:
@@ -92,4 +117,11 @@ def _streams(files: RunFiles) -> dict[str, Any]:
         return counts
     outcomes = Counter(s["outcome"] for s in files.streams)
     ok, aborted = outcomes.pop("ok", 0), outcomes.pop("aborted", 0)
-    return {"planned": None, "started": len(files.streams), "ok": ok, "failed": dict(outcomes), "aborted": aborted}
+    return {
+        "planned": None,
+        "started": len(files.streams),
+        "unsent": None,
+        "ok": ok,
+        "failed": dict(outcomes),
+        "aborted": aborted,
+    }

@@ -71,14 +71,17 @@ def _latencies(by_start: Mapping[str, FloatArray], title: str) -> Figure | None:
 
 
 def itl(files: RunFiles) -> Figure | None:
-    """Share of gaps between tokens that were no longer than x."""
-    record = (files.client or {}).get("itl")
-    histogram = LogHistogram() if record is None else LogHistogram.from_json(record)
-    if not histogram.count:
-        return None
-    x_ms = [upper_s * 1e3 for upper_s, _ in histogram.buckets()]
-    shares = [cumulative / histogram.count for _, cumulative in histogram.buckets()]
-    return _shares([lines(x_ms, shares, "ITL", hovertemplate="%{x:.4g} ms: %{y:.1%}<extra></extra>")], "ITL, ms")
+    """Share of gaps between tokens that were no longer than x; and of gaps between chunks, where that is another."""
+    client = files.client or {}
+    several = client.get("tokens") != client.get("chunks")
+    data = []
+    for name, key, dash in (("ITL", "itl", "solid"), *((("between chunks", "inter_chunk", "dot"),) if several else ())):
+        histogram = LogHistogram.from_json(client[key]) if client.get(key) else LogHistogram()
+        if histogram.count:
+            x_ms = [upper_s * 1e3 for upper_s, _ in histogram.buckets()]
+            shares = [cumulative / histogram.count for _, cumulative in histogram.buckets()]
+            data.append(lines(x_ms, shares, name, dash=dash, hovertemplate="%{x:.4g} ms: %{y:.1%}<extra></extra>"))
+    return _shares(data, "ITL, ms") if data else None
 
 
 def _shares(data: list[dict[str, Any]], title: str) -> Figure:

@@ -13,6 +13,7 @@ from typing import Any
 
 from loadtest.experiment import compare_charts, load_charts, sentences
 from loadtest.experiment.figures import Figure, looks_of
+from loadtest.experiment.latency_wording import goodput_sentence, latency_rows, latency_sentences
 from loadtest.experiment.number_formats import FILTERS, duration
 from loadtest.experiment.process_figures import Window, measured_window
 from loadtest.experiment.report_page import REPORT_NAME, page_parts, plain, template
@@ -33,6 +34,7 @@ def write_report(run_dir: Path, result: Mapping[str, Any]) -> Path:
 
 def render_report(files: RunFiles, result: Mapping[str, Any]) -> str:
     """The whole page."""
+    words = _compare_words(files, result) if files.kind == "compare" else _run_words(result)
     drawn = _compare_figures(files, result) if files.kind == "compare" else _run_figures(files)
     return template("report.html.j2").render(
         kind=files.kind,
@@ -43,25 +45,18 @@ def render_report(files: RunFiles, result: Mapping[str, Any]) -> str:
         verdict_line=sentences.verdict_line(result["verdict"]),
         vitals=_vitals(result),
         streams_sentence=sentences.streams_sentence(result["client"]["streams"]),
-        latency_rows=[row for row in _LATENCY_ROWS if result["client"].get(row[1])],
+        latency_rows=latency_rows(result["client"]),
+        latency_sentences=[
+            text
+            for text in latency_sentences(result["client"], result["verdict"]["state"])
+            if text not in words["answers"]
+        ],
         instruments=_instruments(files),
         command=shlex.join(files.manifest["command"]),
         facts=_facts(files),
         **page_parts(drawn),
-        **(_compare_words(files, result) if files.kind == "compare" else _run_words(result)),
+        **words,
     )
-
-
-_LATENCY_ROWS = (
-    ("TTFT, from planned", "ttft_s"),
-    ("TTFT, from sent", "ttft_from_sent_s"),
-    ("ITL", "itl_s"),
-    ("transit, from gen's write to the read", "transit_s"),
-    ("time per output token", "tpot_s"),
-    ("E2E, from planned", "e2e_s"),
-    ("E2E, from sent", "e2e_from_sent_s"),
-    ("lateness of the send", "lateness_s"),
-)
 
 
 def _title(files: RunFiles) -> str:
@@ -81,6 +76,8 @@ def _asked(files: RunFiles) -> list[str]:
         parts.append(f"{load['request_rate']:g} requests/s, {load['arrivals']}")
     elif load.get("trace"):
         parts.append(f"replay of {load['trace']}")
+    if load.get("max_concurrency"):
+        parts.append(f"{load['max_concurrency']:,} at a time{', closed loop' if load['arrivals'] == 'closed' else ''}")
     rate = files.manifest.get("asked_chunks_per_s")
     return [*parts, f"{rate:,.0f} chunks/s asked"] if rate else parts
 
@@ -141,6 +138,9 @@ def _run_words(result: Mapping[str, Any]) -> dict[str, Any]:
             f"Half of the streams had their first token within {duration(client['ttft_s']['p50'])} of the planned "
             f"send, 99 in 100 within {duration(client['ttft_s']['p99'])}."
         )
+    goodput = goodput_sentence(client["goodput"], result["verdict"]["state"])
+    if goodput is not None:
+        answers.append(goodput)
     if relay["cpu_us_per_chunk"]:
         text = (
             f"The orchestrator spent {relay['cpu_us_per_chunk']:.1f} us of CPU per chunk, requests included, on "

@@ -117,6 +117,6 @@ def streams_sentence(streams: Mapping[str, Any]) -> str:
         return "No stream was started."
     failed = ", ".join(f"{reason} {n:,}" for reason, n in streams["failed"].items())
     aborted = f", {streams['aborted']:,} aborted" if streams.get("aborted") else ""
-    return f"{streams['ok']:,} of {streams['started']:,} streams passed every check{aborted}" + (
-        f"; failed: {failed}." if failed else "."
-    )
+    text = f"{streams['ok']:,} of {streams['started']:,} streams passed every check{aborted}"
+    text += f"; failed: {failed}" if failed else ""
+    return f"{text}; {streams['unsent']:,} were never sent." if streams.get("unsent") else f"{text}."

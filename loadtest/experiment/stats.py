@@ -31,6 +31,7 @@ __all__ = [
     "mean_over_rounds",
     "paired_difference",
     "quantiles",
+    "wilson_interval",
 ]
 
 LEVEL = 0.95
@@ -40,6 +41,8 @@ MDE_FACTOR = 2.8
 """1.96 + 0.84: an effect this many standard errors away is seen with 80 % power at 5 %."""
 RESAMPLES = 20_000
 """Leaves 20 resamples beyond the 99.9 % point."""
+NORMAL_95 = 1.959964
+"""Standard errors on either side that hold 95 % of a normal distribution."""
 LEAST_ROUNDS, CONTROL_LEAST_ROUNDS = 4, 5
 """Below these an interval at LEVEL, and at CONTROL_LEVEL, is set by resamples of one value n times over."""
 FAR_OUT = 1e9
@@ -189,3 +192,14 @@ def quantiles(values: ArrayLike, probabilities: Sequence[float]) -> list[float]:
     if not sample.size:
         raise ValueError("no value to take quantiles of")
     return [float(q) for q in np.quantile(sample, probabilities, method="inverted_cdf")]
+
+
+def wilson_interval(successes: int, trials: int) -> tuple[float, float] | None:
+    """Wilson's 95 % score interval of a share, for trials that do not depend on one another; None without any."""
+    if not trials:
+        return None
+    share, z2 = successes / trials, NORMAL_95**2
+    middle = share + z2 / (2 * trials)
+    reach = NORMAL_95 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    low, high = ((middle + sign * reach) / (1 + z2 / trials) for sign in (-1, 1))
+    return max(0.0, low), min(1.0, high)

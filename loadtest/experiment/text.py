@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.experiment import sentences
+from loadtest.experiment.latency_wording import latency_rows, latency_sentences
 from loadtest.experiment.number_formats import duration
 
 __all__ = ["WIDTH", "render_text", "table", "verdict_lines", "wrapped"]
@@ -126,10 +127,11 @@ def _run(result: Mapping[str, Any]) -> list[str]:
     columns = ("p50", "p90", "p95", "p99", "max")
     rows = [
         [label, *(duration(client[key][column]) for column in columns), f"{client[key]['n']:,}"]
-        for label, key in _LATENCIES.items()
-        if client.get(key)
+        for label, key in latency_rows(client)
     ]
-    lines = ["", *table(["latency", *columns, "n"], rows)]
+    lines = ["", *table(["latency", *columns, "n"], rows), ""]
+    for sentence in latency_sentences(client, result["verdict"]["state"]):
+        lines += [*wrapped(sentence), ""]
     rows = [
         [
             name,
@@ -141,7 +143,7 @@ def _run(result: Mapping[str, Any]) -> list[str]:
         for name, process in result["processes"].items()
     ]
     head = ["process", "CPU of a core", "run-queue wait", "lag p99, whole run", "memory", "a stream", "2nd half"]
-    lines += ["", *table(head, rows), ""]
+    lines += [*table(head, rows), ""]
     cost = relay["cpu_us_per_chunk"]
     if cost is not None:
         rate, per_read = relay["chunks_per_s"], relay["events_per_read"]
@@ -165,16 +167,6 @@ def _memory(memory: Mapping[str, Any] | None) -> tuple[str, str, str]:
         "-" if per_stream is None else f"{per_stream / 1e3:.1f} KB",
         "-" if growth is None else f"{growth / 1e6:+.1f} MB",
     )
-
-
-_LATENCIES = {
-    "TTFT from planned": "ttft_s",
-    "TTFT from sent": "ttft_from_sent_s",
-    "ITL": "itl_s",
-    "transit from gen": "transit_s",
-    "E2E from planned": "e2e_s",
-    "send lateness": "lateness_s",
-}
 
 
 def _counters(result: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from loadtest.stream_check import Expectation
 from loadtest.stream_reader import StreamReader
-from loadtest.time_log import TimeLog
+from loadtest.time_log import TokenGaps
 from sim.core.chunks import ChunkShape, StreamWriter
 from sim.core.settings import GenSettings
 from sim.core.usage import Usage
@@ -64,7 +64,7 @@ class FullReader(StreamReader):
 
 def read(reads: Iterable[bytes], *, keep: bool = False, step_ns: int = 10 * MS, foresee: bool = True) -> StreamReader:
     """Feed each read, ``step_ns`` apart; ``foresee`` False: the full way only."""
-    reader = (StreamReader if foresee else FullReader)(TimeLog(), keep=keep)
+    reader = (StreamReader if foresee else FullReader)(TokenGaps(), keep=keep)
     for number, data in enumerate(reads):
         reader.feed(data, (number + 1) * step_ns)
     return reader

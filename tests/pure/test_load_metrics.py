@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from loadtest.client_metrics import LoadCollector
 from loadtest.client_ops import ops_app
+from loadtest.goodput import MISSES, GoodputLimits
 from loadtest.outcomes import FAULTS
 from loadtest.recorder import Recorder
 from sim.service.health import GcPauses, LoopHealth
@@ -51,10 +52,10 @@ def test_every_outcome_is_explained_on_the_page():
 
 def test_values_hold_ended_and_live_streams():
     recorder = Recorder()
-    recorder.start(0, 2 * MS)
-    recorder.start(0, 7 * MS)
+    recorder.start(0, 0, 2 * MS)
+    recorder.start(0, 4 * MS, 11 * MS)
     recorder.first_token(0, 2 * MS, 30 * MS)
-    recorder.itl.record_ns(5 * MS, 3)
+    recorder.gaps.record_ns(5 * MS, 3)
     done = read(reads_of(events_of(13)))
     recorder.end(record(), done)
     recorder.end(record("http_503"), read([]))
@@ -77,6 +78,31 @@ def test_values_hold_ended_and_live_streams():
     assert found["disagg_client_e2e_seconds_sum", "planned"] == 0.1
     assert found["disagg_client_itl_seconds_sum",] == 0.015
     assert found["disagg_client_itl_seconds_count",] == 3
+
+
+def test_the_cap_and_the_slo_have_series_of_their_own():
+    recorder = Recorder(None, GoodputLimits(itl_ms=6.6))
+    recorder.start(0, 4 * MS, 5 * MS)
+    recorder.leave_unsent()
+    recorder.chunk_gaps.record_ns(8 * MS)
+    recorder.shared_gaps.record_ns(2 * MS, 4)
+    for each in (record(), record("cut"), record(last_token_ns=199 * MS)):
+        recorder.end(each, read([]))
+    found = values(LoadCollector(recorder, list))
+
+    assert found["disagg_client_send_lateness_seconds_sum",] == 0.001
+    assert found["disagg_client_held_back_seconds_sum",] == 0.004
+    assert found["disagg_client_held_back_seconds_count",] == 1
+    assert found["disagg_client_requests_unsent_total",] == 1
+    assert found["disagg_client_itl_seconds_count",] == 4
+    assert (found["disagg_client_inter_chunk_seconds_count",], found["disagg_client_inter_chunk_seconds_sum",]) == (
+        1,
+        0.008,
+    )
+    assert found["disagg_client_tpot_seconds_count",] == 2
+    assert [found["disagg_client_goodput_streams_total", slo] for slo in ("within", "missed")] == [1, 3]
+    missed = {what: found["disagg_client_goodput_missed_total", what] for what in MISSES}
+    assert missed == {"ttft": 0, "itl": 1, "e2e": 0, "failed": 1, "unsent": 1}
 
 
 def health():

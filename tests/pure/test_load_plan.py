@@ -91,6 +91,9 @@ def test_a_plan_file_that_cannot_be_read_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"stream": False, "goodput_ttft_ms": 1}, "load.goodput_ttft_ms: it is for streams, and stream is false"),
+        ({"stream": False, "goodput_itl_ms": 1}, "load.goodput_itl_ms: it is for streams, and stream is false"),
+        ({"stream": False, "cancel_share": 0.5}, "load.cancel_share: it is for streams, and stream is false"),
         ({"arrivals": "trace"}, "load.trace: arrivals are 'trace', but no file is given"),
         ({"arrivals": "poisson", "duration_s": 1}, "load.request_rate: poisson arrivals need a rate above 0"),
         ({"arrivals": "constant", "request_rate": 1}, "load.duration_s: constant arrivals need an end"),

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadtest.experiment.client_figures import distribution, histogram_json, latencies_s
+from loadtest.experiment.client_figures import (
+    distribution,
+    held_back_s,
+    histogram_json,
+    latencies_s,
+    send_lateness_s,
+)
 from loadtest.experiment.result import analyze
 from loadtest.experiment.starts import across_starts
 from tests.synthetic_run import (
@@ -579,3 +585,90 @@ def test_a_manifest_whose_key_holds_something_else_is_refused_by_the_key(tmp_pat
 
     with pytest.raises(ValueError, match=f"holds something else than it should under {key}$"):
         folded(tmp_path, files)
+
+
+def capped_run(cap: int = 10, arrivals: str = "constant", goodput: dict[str, Any] | None = None) -> Files:
+    """A load run of 400 streams, the last 100 of which the cap held back 300 ms."""
+    files = load_run()
+    files["manifest.json"]["scenario"]["load"] |= {"max_concurrency": cap, "arrivals": arrivals}
+    for number, line in enumerate(files["streams.jsonl"]):
+        held_ns = 300_000_000 if number >= 300 and arrivals != "closed" else 0
+        line["ready_ns"] = line["planned_ns"] + held_ns
+        for stamp in ("sent_ns", "first_token_ns", "last_token_ns", "end_ns"):
+            line[stamp] += held_ns
+    files["client.json"]["goodput"] = goodput
+    files["client.json"]["streams"]["unsent"] = 0
+    return files
+
+
+def test_what_the_cap_held_back_is_not_put_down_to_the_sender(tmp_path: Path) -> None:
+    result = folded(tmp_path, capped_run())
+    client = result["client"]
+
+    assert client["concurrency"] == {"max": 10, "closed_loop": False}
+    assert (client["held_s"]["n"], client["held_s"]["p50"]) == (100, 0.3)
+    assert client["lateness_s"]["max"] == pytest.approx(0.0002)
+    assert client["ttft_s"]["p99"] > client["ttft_from_sent_s"]["p99"] + 0.25
+    assert result["verdict"] == {"state": "valid", "reasons": []}
+
+    late = capped_run()
+    for line in late["streams.jsonl"]:
+        line["ready_ns"] = line["planned_ns"]
+    reasons = folded(tmp_path / "late", late)["verdict"]["reasons"]
+    assert [reason["code"] for reason in reasons] == ["load_lateness"]
+
+
+@pytest.mark.parametrize(("cap", "arrivals"), [(0, "poisson"), (10, "closed")])
+def test_where_nothing_can_be_held_back_there_is_no_such_figure(tmp_path: Path, cap: int, arrivals: str) -> None:
+    client = folded(tmp_path, capped_run(cap, arrivals))["client"]
+
+    assert client["held_s"] is None
+    assert client["concurrency"] == ({"max": 10, "closed_loop": True} if cap else None)
+
+
+def test_lines_from_before_the_cap_read_as_never_held() -> None:
+    line = {"planned_ns": 5, "sent_ns": 2_000_005}
+
+    assert send_lateness_s([line]).tolist() == [0.002]
+    assert held_back_s([line]).tolist() == []
+
+
+GOODPUT = {
+    "limits": {"ttft_ms": 500.0, "itl_ms": 0.0, "e2e_ms": 9000.0},
+    "within": 300,
+    "of": 400,
+    "missed": {"ttft": 90, "itl": 0, "e2e": 20, "failed": 0, "unsent": 0},
+}
+
+
+def test_goodput_is_a_share_with_its_interval_and_a_rate(tmp_path: Path) -> None:
+    files = capped_run(goodput=GOODPUT)
+    goodput = folded(tmp_path, files)["client"]["goodput"]
+    planned = min(line["planned_ns"] for line in files["streams.jsonl"])
+    seconds = (max(line["end_ns"] for line in files["streams.jsonl"]) - planned) / 1e9
+
+    assert goodput == {
+        "limits": {"ttft_ms": 500.0, "itl_ms": None, "e2e_ms": 9000.0},
+        "within": 300,
+        "of": 400,
+        "share": 0.75,
+        "ci95": [pytest.approx(0.7053, abs=1e-4), pytest.approx(0.7899, abs=1e-4)],
+        "requests_per_s": pytest.approx(300 / seconds),
+        "missed": GOODPUT["missed"],
+    }
+
+
+def test_there_is_no_goodput_without_limits_or_without_the_loads_counts(tmp_path: Path) -> None:
+    files = capped_run(goodput=GOODPUT)
+    del files["client.json"]
+
+    assert folded(tmp_path, capped_run())["client"]["goodput"] is None
+    assert folded(tmp_path / "no client", files)["client"]["goodput"] is None
+
+
+def test_goodput_of_no_stream_at_all_has_no_share(tmp_path: Path) -> None:
+    files = capped_run(goodput={**GOODPUT, "within": 0, "of": 0})
+    files["streams.jsonl"] = []
+    goodput = folded(tmp_path, files)["client"]["goodput"]
+
+    assert (goodput["share"], goodput["ci95"], goodput["requests_per_s"]) == (None, None, None)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loadtest.experiment import sentences
+from loadtest.experiment.latency_wording import goodput_sentence
 from loadtest.experiment.result import analyze
 from loadtest.experiment.text import WIDTH, render_text
+from tests.pure.test_result import GOODPUT, capped_run
 from tests.synthetic_run import Files, compare_run, equality, histogram, load_run, write
 
 
@@ -218,3 +221,72 @@ def test_a_note_of_the_run_is_told_in_full_and_changes_no_verdict(tmp_path: Path
 
 def test_lag_over_the_whole_run_is_labelled_so(tmp_path: Path) -> None:
     assert "lag p99, whole run" in text_of(tmp_path, load_run())
+
+
+def latency_text(tmp_path: Path, files: Files) -> str:
+    text = render_text(analyze(write(files, tmp_path / "run")), None)
+    assert all(len(line) <= WIDTH for line in text.splitlines())
+    return text
+
+
+def test_a_cap_is_said_with_what_it_held_back_and_left_unsent(tmp_path: Path) -> None:
+    files = capped_run()
+    files["client.json"]["streams"]["unsent"] = 12
+    text = latency_text(tmp_path, files)
+    words = " ".join(text.split())
+
+    assert re.search(r"^held back by the cap( +300.0 ms){5} +100$", text, re.MULTILINE)
+    assert (
+        "The cap of 10 requests under way held 100 of 400 back, by 300.0 ms at p50, 300.0 ms at p99, 300.0 ms at most. "
+        "Latency from planned has that wait, latency from sent and the send lateness have not. 12 that were due got no "
+        "slot before the end, and were never sent."
+    ) in words
+    assert "400 of 400 streams passed every check; 12 were never sent." in words
+
+
+def test_a_cap_that_held_nothing_back_is_said_too(tmp_path: Path) -> None:
+    files = capped_run()
+    for line in files["streams.jsonl"]:
+        line["ready_ns"] = line["planned_ns"]
+
+    assert "The cap of 10 requests under way held none back." in latency_text(tmp_path, files)
+
+
+def test_a_closed_loop_is_told_for_what_it_cannot_see(tmp_path: Path) -> None:
+    text = latency_text(tmp_path, capped_run(arrivals="closed"))
+
+    assert "Closed loop, 10 requests under way: each was planned for the moment" in text
+    assert "coordinated omission" in text
+    assert "held back" not in text
+
+
+def test_goodput_is_a_sentence_with_limits_interval_and_what_was_missed(tmp_path: Path) -> None:
+    words = " ".join(latency_text(tmp_path, capped_run(goodput=GOODPUT)).split())
+
+    assert re.search(
+        r"Goodput: 75.0 % \[70.5, 79.0\] of 400 streams kept TTFT from planned within 500 ms and E2E from planned "
+        r"within 9,000 ms; "
+        r"\d+\.\d\d requests/s. Missed: TTFT 90, E2E 20\.",
+        words,
+    )
+    assert goodput_sentence(None, "valid") is None
+    nothing = {"limits": {"ttft_ms": 1.0, "itl_ms": None, "e2e_ms": None}, "share": None}
+    assert goodput_sentence(nothing, "valid") == "Goodput (TTFT from planned within 1 ms): no stream to judge by."
+
+
+def test_the_goodput_of_a_void_run_is_not_to_be_quoted(tmp_path: Path) -> None:
+    files = capped_run(goodput=GOODPUT)
+    files["manifest.json"]["failure"] = "gen0 died"
+
+    assert "not to be used: Goodput: 75.0 %" in latency_text(tmp_path, files)
+
+
+def test_gaps_between_chunks_have_a_row_only_where_they_are_not_the_tokens(tmp_path: Path) -> None:
+    one = load_run()
+    several = load_run()
+    several["client.json"]["chunks"] //= 4
+    for files in (one, several):
+        files["client.json"]["inter_chunk"] = histogram([4_000_000])
+
+    assert "between chunks" not in latency_text(tmp_path / "one", one)
+    assert re.search(r"^between chunks +4.00 ms", latency_text(tmp_path / "several", several), re.MULTILINE)

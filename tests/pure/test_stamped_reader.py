@@ -8,7 +8,7 @@ import pytest
 
 from loadtest.stamped_reader import StampedReader
 from loadtest.stream_check import judge
-from loadtest.time_log import TimeLog
+from loadtest.time_log import TimeLog, TokenGaps
 from tests.pure.replies import MS, SHAPES, events_of, expectation, read, reads_of, shape
 
 TOKENS = 130
@@ -25,7 +25,7 @@ def stamped_events(tokens=TOKENS, first_ns=START_NS, step_ns=10 * MS, endpoint="
 
 
 def stamped(reads, *, keep=False, start_ns=START_NS, step_ns=10 * MS):
-    reader = StampedReader(TimeLog(), TimeLog(), keep=keep)
+    reader = StampedReader(TokenGaps(), TimeLog(), keep=keep)
     short = 0
     for number, data in enumerate(reads):
         now_ns = start_ns + (number + 1) * step_ns
@@ -55,7 +55,7 @@ def test_every_shape_passes_and_every_token_has_its_transit(name, keep, endpoint
 
     assert judge(reader, expected) == ("ok", "")
     assert (found.count, found.sum_ns, found.max_ns) == (TOKENS, sum(transits_ns), max(transits_ns))
-    assert reader.gaps.histogram.count == TOKENS - step
+    assert reader.gaps.itl.count == TOKENS - step
     assert reader.event_bytes == sum(map(len, events))
 
 

@@ -213,3 +213,27 @@ def test_an_interval_is_none_where_residuals_are_alike_and_resamples_have_no_spr
 
     assert (estimate.ci95, estimate.ci999) == (None, None)
     assert estimate.mde == pytest.approx(2.8 * 0.11547 / 2, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [
+        (0, 10, 0.0, 0.2775),
+        (10, 10, 0.7225, 1.0),
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilsons_interval_is_what_is_published(successes: int, trials: int, low: float, high: float) -> None:
+    """The last three: Newcombe 1998, table I, method 3; none for a share of nothing."""
+    assert stats.wilson_interval(successes, trials) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+    assert stats.wilson_interval(0, 0) is None
+
+
+def test_wilsons_interval_covers() -> None:
+    rng = np.random.default_rng(1)
+    for share, trials in ((0.99, 400), (0.9, 100), (0.5, 30)):
+        drawn = rng.binomial(trials, share, 4_000)
+        held = [low <= share <= high for low, high in (stats.wilson_interval(int(k), trials) or (1, 0) for k in drawn)]
+        assert 0.93 <= np.mean(held) <= 0.98

@@ -9,7 +9,7 @@ import pytest
 
 from loadtest.stream_check import judge
 from loadtest.stream_reader import ENDED, FIRST_TOKEN, MORE, StreamReader
-from loadtest.time_log import TimeLog
+from loadtest.time_log import TokenGaps
 from tests.pure.replies import END, HEAD, MS, SHAPES, chunk, events_of, expectation, read, reads_of, shape
 
 TOKENS = 130  # past 9, 99: the number grows twice
@@ -20,7 +20,7 @@ def counts(reader):
         "tokens", "chunks", "events", "role_events", "finish_events", "usage_events", "done_events", "other_events",
         "event_bytes", "finished_at", "usage", "usage_at", "chunk_usages", "fault", "first_token_ns", "last_token_ns",
     )  # fmt: skip
-    return {name: getattr(reader, name) for name in names} | {"gaps": reader.gaps.histogram.to_json()}
+    return {name: getattr(reader, name) for name in names} | {"gaps": reader.gaps.itl.to_json()}
 
 
 def cuts(raw, how):
@@ -157,23 +157,44 @@ def test_stamps_are_those_of_the_reads():
 
 
 def test_feed_tells_the_first_token_and_the_end_once():
-    reader = StreamReader(TimeLog())
+    reader = StreamReader(TokenGaps())
     news = [reader.feed(data, 1) for data in reads_of(events_of(3))]
 
     assert news == [MORE, MORE, FIRST_TOKEN, MORE, MORE, MORE, MORE, ENDED]
-    assert StreamReader(TimeLog()).feed(b"".join(reads_of(events_of(3))), 1) == FIRST_TOKEN | ENDED
+    assert StreamReader(TokenGaps()).feed(b"".join(reads_of(events_of(3))), 1) == FIRST_TOKEN | ENDED
 
 
 def test_a_gap_is_shared_by_the_tokens_of_the_later_event():
     # Tokens 0-3, 4-7, 8-9, 10 ms apart: nothing for the first event, then 4 x 2.5 ms and 2 x 5 ms.
-    gaps = read(reads_of(events_of(10, tokens_per_chunk=4))).gaps.histogram
+    gaps = read(reads_of(events_of(10, tokens_per_chunk=4))).gaps.itl
 
     assert (gaps.count, gaps.sum_ns, gaps.max_ns) == (6, 20 * MS, 5 * MS)
 
 
+def test_the_gap_between_chunks_is_counted_once_whatever_they_hold():
+    several = read(reads_of(events_of(10, tokens_per_chunk=4))).gaps.inter_chunk
+    assert (several.count, several.sum_ns, several.max_ns) == (2, 20 * MS, 10 * MS)
+
+    single = read(reads_of(events_of(10))).gaps
+    assert single.inter_chunk.to_json() == single.itl.to_json()
+    assert (single.inter_chunk.count, single.inter_chunk.sum_ns) == (9, 90 * MS)
+
+
+@pytest.mark.parametrize("foresee", [True, False])
+def test_with_several_tokens_a_chunk_neither_role_nor_finish_nor_usage_is_a_token(foresee):
+    """Reads at 10 ms: head; 20: role; 30, 40, 50: tokens 0-3, 4-7, 8-9; then finish, usage, [DONE]."""
+    events = events_of(10, tokens_per_chunk=4, dialect="openai", finish="own", usage="null")
+    reader = read(reads_of(events), foresee=foresee)
+
+    assert (reader.first_token_ns, reader.last_token_ns) == (30 * MS, 50 * MS)
+    assert (reader.tokens, reader.chunks, reader.events) == (10, 3, 7)
+    assert (reader.role_events, reader.finish_events, reader.usage_events, reader.done_events) == (1, 1, 1, 1)
+    assert (reader.gaps.itl.count, reader.gaps.inter_chunk.count) == (6, 2)
+
+
 def test_of_several_events_in_one_read_the_first_has_the_gap():
     head, role, first, *rest = reads_of(events_of(5))
-    gaps = read([head + role + first, b"".join(rest)]).gaps.histogram
+    gaps = read([head + role + first, b"".join(rest)]).gaps.itl
 
     assert (gaps.count, gaps.sum_ns, gaps.max_ns) == (4, 10 * MS, 10 * MS)
     assert gaps.counts[0] == 3
@@ -289,7 +310,7 @@ def test_a_connection_that_ends_after_the_end_marker_only_breaks_http():
 
 def test_another_status_is_the_fault_and_its_body_is_kept():
     body = b'{"error":{"message":"busy"}}'
-    reader = StreamReader(TimeLog())
+    reader = StreamReader(TokenGaps())
     news = reader.feed(b"HTTP/1.1 429 Too Many\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body), 1)
 
     assert news == ENDED
@@ -297,7 +318,7 @@ def test_another_status_is_the_fault_and_its_body_is_kept():
 
 
 def test_garbage_ends_the_stream():
-    reader = StreamReader(TimeLog())
+    reader = StreamReader(TokenGaps())
 
     assert reader.feed(b"hello there", 1) == ENDED
     assert reader.fault == "bad_http"
@@ -305,7 +326,7 @@ def test_garbage_ends_the_stream():
 
 def test_an_endless_event_ends_the_stream(monkeypatch):
     monkeypatch.setattr("loadtest.stream_reader.MAX_EVENT_BYTES", 1000)
-    reader = StreamReader(TimeLog())
+    reader = StreamReader(TokenGaps())
     reader.feed(HEAD, 1)
 
     assert reader.feed(chunk(b"data: " + b"x" * 2000), 2) == ENDED

@@ -17,7 +17,8 @@ from loadtest.experiment.capacity_result import fold_capacity
 from loadtest.experiment.report import write_report
 from loadtest.experiment.result import analyze
 from tests import capacity_runs
-from tests.synthetic_run import Files, compare_run, load_run, write
+from tests.pure.test_result import GOODPUT, capped_run
+from tests.synthetic_run import Files, compare_run, histogram, load_run, write
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
@@ -107,6 +108,14 @@ def capacity_report_of(tmp_path: Path) -> Path:
     return write_capacity_report(path, head, fold_capacity(path, head))
 
 
+def capped() -> Files:
+    """A run with a cap that held requests back, four tokens a chunk, and limits of goodput."""
+    files = capped_run(goodput=GOODPUT)
+    files["client.json"]["chunks"] //= 4
+    files["client.json"]["inter_chunk"] = histogram([260_000_000] * 50)
+    return files
+
+
 def doubted() -> Files:
     """A run with something in every part of the page: voids, a reason, a mismatch, requests in blocks."""
     files = compare_run(("filter-off", "filter-on", "parse-orjson"))
@@ -121,8 +130,8 @@ def doubted() -> Files:
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
 @pytest.mark.parametrize(
     ("files", "figures"),
-    [(compare_run, COMPARE), (doubted, COMPARE), (load_run, RUN), (None, CAPACITY)],
-    ids=["compare", "doubted", "run", "capacity"],
+    [(compare_run, COMPARE), (doubted, COMPARE), (load_run, RUN), (capped, RUN), (None, CAPACITY)],
+    ids=["compare", "doubted", "run", "capped", "capacity"],
 )
 def test_every_figure_is_drawn_without_error_or_request(
     browser: Browser, tmp_path: Path, files: Any, figures: set[str], width: int, scheme: str
@@ -244,6 +253,19 @@ def test_a_note_stands_in_the_verdict_and_a_claim_in_doubt_is_qualified(browser:
     assert "read the reasons first: filter-off costs" in text
     assert "these are over the whole run, ramp included" in text
     assert "All of it is over the whole run" in text
+    opened.page.close()
+
+
+def test_a_capped_run_says_what_was_held_back_and_how_much_was_good(browser: Browser, tmp_path: Path) -> None:
+    opened = Opened(browser, report_of(tmp_path, capped()))
+    text = main_text(opened)
+
+    assert "10 requests/s, constant · 10 at a time" in text
+    assert "held back by the cap\t300.0 ms" in text
+    assert "The cap of 10 requests under way held 100 of 400 back" in text
+    assert text.count("Goodput: 75.0 %") == 1
+    assert "or its cap on concurrency: the table tells them apart" in text
+    assert "but for what the cap on concurrency held back" in text
     opened.page.close()
 
 

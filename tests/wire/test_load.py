@@ -218,7 +218,8 @@ async def test_the_schedule_is_kept_when_nothing_comes_back(tmp_path):
     planned_ns = [line["planned_ns"] for line in run.streams]
     assert [stamp - planned_ns[0] for stamp in planned_ns] == [due - due_ns[0] for due in due_ns]
     assert run.client["streams"] == {
-        "planned": len(due_ns), "started": len(due_ns), "ok": 0, "ended_early": 0, "failed": {}, "aborted": len(due_ns)
+        "planned": len(due_ns), "started": len(due_ns), "unsent": 0, "ok": 0, "ended_early": 0, "failed": {},
+        "aborted": len(due_ns),
     }  # fmt: skip
     late_ns = [line["sent_ns"] - line["planned_ns"] for line in run.streams]
     lateness = LogHistogram.from_json(run.client["lateness"])
@@ -275,7 +276,7 @@ async def test_a_signal_closes_live_streams_and_the_results_are_written(tmp_path
 
     assert code == 0
     assert run.client["streams"] == {
-        "planned": 5, "started": 5, "ok": 0, "ended_early": 0, "failed": {}, "aborted": 5
+        "planned": 5, "started": 5, "unsent": 0, "ok": 0, "ended_early": 0, "failed": {}, "aborted": 5
     }  # fmt: skip
     assert run.client["tokens"] == run.client["chunks"] == 20
     assert [line["outcome"] for line in run.streams] == ["aborted"] * 5

@@ -20,8 +20,11 @@ from loadtest.pump import Exchange, Pump
 from loadtest.recorder import Recorder
 from loadtest.session import LoadSession
 from loadtest.settler import Settler, Told
+from loadtest.shares import Share
+from loadtest.slots import Slots, slots_of
 from loadtest.ticker import start_loop_health
 from loadtest.workload import PlannedRequest
+from sim.core.settings import SettingError
 from tests.pure.replies import HEAD, MS, events_of, read, reads_of
 from tests.pure.test_load_metrics import health
 
@@ -239,3 +242,32 @@ def test_the_hubs_health_knows_of_garbage_collections_until_it_is_stopped():
     assert seen >= 1
     assert health.gc.count[2] == seen
     assert gc.callbacks == others
+
+
+def test_slots_are_taken_in_the_order_in_which_they_came_free():
+    slots = Slots(2)
+    assert (slots.take(), slots.take(), slots.take()) == (0, 0, None)
+    assert not slots.freed.is_set()
+
+    slots.give_back(5)
+    slots.give_back(7)
+    assert slots.freed.is_set()
+    assert (slots.take(), slots.take(), slots.take()) == (5, 7, None)
+
+
+def test_a_share_of_the_cap_that_is_no_slot_is_refused():
+    settings = LoadSettings(max_concurrency=2)
+
+    assert [slots_of(settings, Share(n, 2)) is None for n in range(2)] == [False, False]
+    assert slots_of(LoadSettings(), Share(2, 3)) is None
+    with pytest.raises(SettingError, match=r"^max_concurrency: 2 cannot be shared by 3 processes; allowed: 3 or more"):
+        slots_of(settings, Share(2, 3))
+
+
+def test_a_send_that_fails_for_a_reason_of_our_own_ends_the_exchange_and_tells_of_it():
+    ended = []
+    broken = SimpleNamespace(take=lambda: 1 // 0, release=lambda *_, **__: None)
+    one = Pump(broken, lambda _: None, ended.append).send(read([]), b"x", 0, REQUEST)
+
+    assert ended == [one]
+    assert (one.reader.fault, one.reader.fault_detail.split("(")[0]) == ("client_error", "ZeroDivisionError")
