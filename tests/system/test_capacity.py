@@ -25,8 +25,13 @@ def test_a_very_dear_policy_comes_out_below_a_cheap_one(tmp_path: Path) -> None:
     result = json.loads(stdout)
     assert result == json.loads((out / "result.json").read_text())
     dear, cheap = (result["limits"][name] for name in (DEAR, "prefilter"))
-    assert cheap["at_least_tok_s"], err
-    if dear["stopped_by"] == "machine":
+    assert result["places"]["splice-1"]["equality"] == "equal"
+    assert result["places"]["splice-1"]["reconciliation"]["state"] == "equal"
+    assert result["places"]["splice-1"]["streams"]["failed"] == {}
+    lines = (out / "probes.jsonl").read_text().splitlines()
+    assert len(lines) == len(result["probes"]) == sum(sum(limit["probes"].values()) for limit in (dear, cheap))
+    assert (out / "report.html").stat().st_size > 1_000_000
+    if not result["probes"] or max(probe["run_queue_wait_share"] for probe in result["probes"]) > 0.2:
         pytest.skip("others have the orchestrator's CPU: no breach can be put down to it")
     # A core carries 500 events a second of it at most, and lag breaks out before; of `prefilter` some 40,000.
     assert dear["stopped_by"].startswith("slo:"), err
@@ -34,12 +39,6 @@ def test_a_very_dear_policy_comes_out_below_a_cheap_one(tmp_path: Path) -> None:
     assert cheap["at_least_tok_s"] == 1500, err
     assert cheap["stopped_by"] == "ceiling", err
     assert result["comparisons"][0]["order"] == "<", err
-    assert result["places"]["splice-1"]["equality"] == "equal"
-    assert result["places"]["splice-1"]["reconciliation"]["state"] == "equal"
-    assert result["places"]["splice-1"]["streams"]["failed"] == {}
-    lines = (out / "probes.jsonl").read_text().splitlines()
-    assert len(lines) == len(result["probes"]) == sum(sum(limit["probes"].values()) for limit in (dear, cheap))
-    assert (out / "report.html").stat().st_size > 1_000_000
 
 
 def test_ctrl_c_keeps_the_probes_and_report_makes_the_result_again(tmp_path: Path) -> None:
