@@ -92,13 +92,15 @@ def _lag(result: Mapping[str, Any], looks: Mapping[str, Look]) -> Figure | None:
     data = _points(result, looks, lambda p: max(p["lag_p99_s"] * 1e3, _SHORTEST_LAG_MS), "%{y:.2f} ms")
     if not data:
         return None
+    named: set[str] = set()  # a line has its policy's colour: one entry in the legend tells what it is
     for name, limit in result["limits"].items():
         if limit["workers"] > 1 or limit["cpu_us_per_chunk"] is None:
             continue  # of several workers on one CPU or more, no single queue can be told
         for batch, dash, words in ((False, "dot", "queue"), (True, "dash", "queue, in batches")):
             x, y = _predicted(result, limit["cpu_us_per_chunk"] / 1e6, in_batches=batch)
             style: dict[str, Any] = {"colour": looks[name].colour, "dash": dash, "width": 1.4}
-            data.append(lines(x, y, f"{name}: {words}", legendgroup=name, hoverinfo="skip", **style))
+            data.append(lines(x, y, words, hoverinfo="skip", showlegend=words not in named, **style))
+            named.add(words)
     data.append(_level(result, result["slo"]["lag_ms"], "objective"))
     return figure(data, _HEIGHT_PX + 80, xaxis=_rate_axis(result), yaxis=log_axis("loop lag p99, ms", range(-2, 5)))
 
@@ -128,7 +130,8 @@ def _cpu(result: Mapping[str, Any], looks: Mapping[str, Look]) -> Figure | None:
             ends = [0.0, min(1.05 * _highest(result), max(1, limit["workers"]) * per_chunk / cost_s)]
             shares = [utilisation(rate / per_chunk, cost_s) for rate in ends]
             style: dict[str, Any] = {"colour": looks[name].colour, "dash": "dot", "width": 1.4}
-            data.append(lines(ends, shares, f"{name}: rate x cost", legendgroup=name, hoverinfo="skip", **style))
+            first = all(trace["name"] != "rate x cost" for trace in data)
+            data.append(lines(ends, shares, "rate x cost", hoverinfo="skip", showlegend=first, **style))
     y = axis("CPU of the orchestrator, of a core", tickformat=".0%", rangemode="tozero")
     return figure(data, _HEIGHT_PX + 60, xaxis=_rate_axis(result), yaxis=y)
 
