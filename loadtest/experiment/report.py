@@ -147,6 +147,8 @@ def _run_words(result: Mapping[str, Any]) -> dict[str, Any]:
             f"{relay['chunks']:,} chunks of {relay['requests']:,} requests."
         )
         answers.append(sentences.qualified(text, result["verdict"]["state"]))
+    if relay.get("streams_by_worker"):
+        answers.append(sentences.workers_sentence(relay["streams_by_worker"]))
     return {"answers": answers, "looks": {}}
 
 

@@ -31,3 +31,5 @@ def test_two_workers_share_the_connections_and_the_counts_add_up(tmp_path: Path)
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["orchestrator_workers"] == 2
     assert (out / "report.html").stat().st_size > 1_000_000
+    report = (out / "report.html").read_text()
+    assert f"orchestrator0 {by_worker['orchestrator0']}, orchestrator1 {by_worker['orchestrator1']}." in report
