@@ -1,19 +1,18 @@
-"""The load's own series of /metrics: a collector that reads the recorder and the live streams when scraped.
+"""The load's own series of /metrics: a collector that reads the load's counts when scraped.
 
 Listed in docs/metrics.md.  Loop health of the process is `sim.service.metrics`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from loadtest.goodput import MISSES
+from loadtest.load_view import LoadView
 from loadtest.outcomes import ABORTED, FAULTS, OK
-from loadtest.recorder import Recorder
-from loadtest.stream_reader import StreamReader
 from sim.service.metrics import counter, gauge, histogram
 
 __all__ = ["LoadCollector"]
@@ -23,16 +22,14 @@ _LABELS = (OK, ABORTED, *(name for name in FAULTS if "<" not in name), "http_sta
 
 
 class LoadCollector(Collector):
-    """The series of one load process; ``live`` gives the readers of the streams in progress."""
+    """The series of one load process, or of all workers of a master."""
 
-    def __init__(self, recorder: Recorder, live: Callable[[], Sequence[StreamReader]]) -> None:
-        self._recorder = recorder
-        self._live = live
+    def __init__(self, load: LoadView) -> None:
+        self._load = load
 
     def collect(self) -> Iterable[Metric]:
         """All families, as of now."""
-        recorder, live = self._recorder, self._live()
-        totals = recorder.totals(live)
+        recorder, totals = self._load.recorder, self._load.totals()
         outcomes = dict.fromkeys(_LABELS, 0)
         for outcome, count in recorder.outcomes.items():
             outcomes["http_status" if outcome.startswith("http_") else outcome] += count
@@ -40,7 +37,7 @@ class LoadCollector(Collector):
         yield counter(
             "disagg_client_requests_unsent", "Requests due and not sent, for want of a slot.", recorder.unsent
         )
-        yield gauge("disagg_client_streams_live", "Requests whose reply has not ended.", len(live))
+        yield gauge("disagg_client_streams_live", "Requests whose reply has not ended.", self._load.live())
         yield counter("disagg_client_streams_ended", "Replies ended and checked, by outcome.", outcomes, "outcome")
         yield counter("disagg_client_tokens", "Tokens received.", totals.tokens)
         kinds = {kind.removesuffix("_events").replace("chunks", "content"): n for kind, n in totals.by_kind.items()}

@@ -8,13 +8,12 @@ WSGI, since Locust's process runs on gevent; who serves it is `locustfile`'s bus
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from loadtest.recorder import Recorder
-from loadtest.stream_reader import StreamReader
+from loadtest.load_view import LoadView
 from sim.service.health import LoopHealth
 
 __all__ = ["ROUTES", "ops_app"]
@@ -25,10 +24,8 @@ StartResponse = Callable[..., Any]
 WsgiApp = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
 
-def ops_app(
-    registry: CollectorRegistry, health: LoopHealth, recorder: Recorder, live: Callable[[], Sequence[StreamReader]]
-) -> WsgiApp:
-    """The application; it may be mounted under any of its own paths.  ``live`` gives the streams in progress."""
+def ops_app(registry: CollectorRegistry, health: LoopHealth, load: LoadView) -> WsgiApp:
+    """The application; it may be mounted under any of its own paths."""
     metrics: WsgiApp = make_wsgi_app(registry)
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -40,7 +37,7 @@ def ops_app(
         if path == "/admin/samples":
             return _json(start_response, "200 OK", health.to_json())
         if path == "/admin/counters":
-            return _json(start_response, "200 OK", _counters(recorder, live()))
+            return _json(start_response, "200 OK", _counters(load))
         message = f"no such path: {path}; there are {', '.join(ROUTES)}"
         error = {"message": message, "type": "invalid_request_error", "param": None, "code": "not_found"}
         return _json(start_response, "404 Not Found", {"error": error})
@@ -48,10 +45,9 @@ def ops_app(
     return app
 
 
-def _counters(recorder: Recorder, live: Sequence[StreamReader]) -> dict[str, Any]:
-    totals = recorder.totals(live)
-    counted = recorder.to_json()
-    counted["streams"]["live"] = len(live)
+def _counters(load: LoadView) -> dict[str, Any]:
+    counted, totals = load.recorder.to_json(), load.totals()
+    counted["streams"]["live"] = load.live()
     return {**counted, "tokens": totals.tokens, "events": totals.events, **totals.by_kind, "bytes": totals.bytes}
 
 

@@ -62,7 +62,7 @@ class LoadSettings:
     window_from_s: float = setting(0.0, "replay from this time of the recording on, s", minimum=0, maximum=1e9)
     window_s: float = setting(0.0, "length of the part that is replayed, s of the recording (0: all)", minimum=0)
     spread: bool = setting(
-        True, "spread requests recorded at one and the same instant evenly until the next one (a coarse clock's grid)"
+        True, "spread requests that a coarse clock recorded at one instant evenly over the clock's step (Mooncake: 3 s)"
     )
     skip_bad_rows: bool = setting(False, "leave out broken rows of a recording, and count them, instead of refusing it")
     limit: int = setting(0, "greatest number of requests (0: no limit)", minimum=0)
@@ -170,7 +170,8 @@ class LoadSettings:
     def end_s(self) -> float | None:
         """When the load is to be over, counted from its start, s; None when the schedule alone ends it."""
         if self.arrivals == "steps":
-            return self.step_s * len(self.rates_of_steps())
+            steps_s = self.step_s * len(self.rates_of_steps())
+            return min(self.duration_s or steps_s, steps_s)
         if self.duration_s <= 0:
             return None
         return self.duration_s + (self.ramp_s if self.arrivals == "staggered" else 0.0)

@@ -11,6 +11,12 @@ By hand, with the web UI or with ``--headless -u 2 -r 1 -t 10s``::
 
     locust -f loadtest/locustfile.py --host http://127.0.0.1:8000 [--scenario NAME|FILE] [--set key=value]...
 
+or with several processes, where the master alone knows the load and every worker sends its share of each copy::
+
+    locust -f loadtest/locustfile.py --host URL --processes 4 ...
+    locust -f loadtest/locustfile.py --host URL --master ...
+    locust -f loadtest/locustfile.py --worker --master-host HOST [--ops HOST:PORT]
+
 Then only the scenario's load is used (default: smoke).  Nothing is known of the servers, so usage is noted and not
 judged, no bytes are compared, and no files are written; Locust's own tables, CSV and exit code are as ever.  A reply
 with fewer tokens than asked has failed then, one that a gen server was told to drain included.
@@ -21,112 +27,98 @@ In Locust's tables a reply has up to four rows: E2E (type POST), TTFT and TTFT f
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import gevent
 from gevent.pywsgi import WSGIServer
 from locust import events
-from locust.exception import StopTest
-from locust.runners import LocalRunner, MasterRunner
+from locust.runners import MasterRunner, Runner, WorkerRunner
 from prometheus_client import CollectorRegistry
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 
-from loadtest import client_ops, socket_limits
+from loadtest import client_ops
 from loadtest.client_metrics import LoadCollector
-from loadtest.load_settings import LoadSettings
+from loadtest.copy_dispatch import CopyDispatcher, keep_missing_workers
+from loadtest.load_arguments import add_arguments, check_limits, ops_address, plan_of
+from loadtest.load_view import LoadView
+from loadtest.local_load import LocalLoad
+from loadtest.master_load import MasterLoad
 from loadtest.plan import LoadPlan
-from loadtest.scenario import load_scenario
 from loadtest.session import LoadSession
 from loadtest.settler import Told
 from loadtest.ticker import start_loop_health
 from loadtest.users import StreamUser
+from loadtest.worker_load import WorkerLoad
 from sim.core.settings import SettingError
+from sim.service.health import LoopHealth
 from sim.service.metrics import LoopHealthCollector
 
 __all__ = ["StreamUser"]
-
-DEFAULT_SCENARIO = "smoke"
 
 
 class StreamFailedError(Exception):
     """What a failed stream shows as in Locust's tables: its outcome word."""
 
 
-def _add_arguments(parser: Any) -> None:
-    hidden = {"include_in_web_ui": False}
-    parser.add_argument("--plan", metavar="FILE", default=None, help="run this load plan (JSON)", **hidden)
-    parser.add_argument(
-        "--scenario",
-        metavar="NAME|FILE",
-        default=DEFAULT_SCENARIO,
-        help=f"without a plan: the scenario whose load to send (default {DEFAULT_SCENARIO})",
-        **hidden,
-    )
-    parser.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        dest="overrides",
-        action="append",
-        default=[],
-        help="without a plan: override a key of the scenario, such as streams=50 or load.seed=2",
-        **hidden,
-    )
-
-
 def _init(environment: Any, runner: Any, web_ui: Any, **_: Any) -> None:
-    """Make the session, unless this process only directs others.  Exits with code 2 on bad input."""
+    """Make the load of this process, and its operations port.  Exits with code 2 on bad input."""
     options = environment.parsed_options
-    if options.plan and not isinstance(runner, LocalRunner):
-        _exit_usage("--plan: a plan is run by one process; drop --master, --worker and --processes")
-    if isinstance(runner, MasterRunner):
-        return
     try:
-        plan = _plan_of(options, environment.host)
-        _check_limits(plan.settings, 1 if options.plan else options.num_users or 1)
-        environment.host = plan.host
         health, stop_health = start_loop_health()
-        session = LoadSession(plan, health, _teller(environment))
+        plan = None if isinstance(runner, WorkerRunner) else plan_of(options, environment.host)
+        address = ops_address(options, plan)
+        load = _load(environment, runner, plan, health)
     except SettingError as error:
         _exit_usage(str(error))
-    StreamUser.session = session
     registry = CollectorRegistry()
     registry.register(LoopHealthCollector(health))
-    registry.register(LoadCollector(session.recorder, session.live_readers))
-    app = client_ops.ops_app(registry, health, session.recorder, session.live_readers)
+    registry.register(LoadCollector(load.view))
+    app = client_ops.ops_app(registry, health, load.view)
     if web_ui is not None:
         web_ui.app.wsgi_app = DispatcherMiddleware(web_ui.app.wsgi_app, dict.fromkeys(client_ops.ROUTES, app))
-    ops_url = None if plan.ops is None else _serve(app, plan.ops)
-    environment.events.test_start.add_listener(_Starter(session))
-    environment.events.quitting.add_listener(_Closer(session, stop_health, judged_elsewhere=plan.out is not None))
-    if options.headless and isinstance(runner, LocalRunner):
+    ops_url = None if address is None else _serve(app, address)
+    judged_elsewhere = plan is None or plan.out is not None
+    environment.events.quitting.add_listener(_Closer(load.close, stop_health, judged_elsewhere=judged_elsewhere))
+    if options.headless or isinstance(runner, WorkerRunner):
         gevent.signal_handler(signal.SIGINT, _Interrupt(runner))
-    if options.plan:
+    if isinstance(load.view, WorkerLoad):
+        load.view.ops = ops_url
+        load.view.report()
+    if options.plan or address is not None:
         print(json.dumps({"ready": True, "server": "load", "ops": ops_url, "pid": os.getpid()}), flush=True)
 
 
-def _plan_of(options: argparse.Namespace, host: str | None) -> LoadPlan:
-    if options.plan:
-        return LoadPlan.read(Path(options.plan))
-    if not host:
-        raise SettingError("--host: say where to send the load, such as --host http://127.0.0.1:8000")
-    scenario = load_scenario(options.scenario, options.overrides)
-    return LoadPlan(host=host, settings=scenario.load, usage_by_ctx=False)
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What its operations port shows, and how it ends."""
+
+    view: LoadView
+    close: Callable[[], None]
 
 
-def _check_limits(settings: LoadSettings, users: int) -> None:
-    """Refuse a load that cannot fit, as far as it is known how many streams there are at once."""
-    streams = settings.streams_at_once * users
-    descriptors = socket_limits.raise_descriptor_limit(streams + socket_limits.SPARE_DESCRIPTORS)
-    reason = socket_limits.shortfall(streams, descriptors, socket_limits.local_ports())
-    if reason is not None:
-        raise SettingError(f"streams: {reason}")
+def _load(environment: Any, runner: Any, plan: LoadPlan | None, health: LoopHealth) -> _Made:
+    options = environment.parsed_options
+    if plan is None:
+        worker = WorkerLoad(environment, runner, health, _teller(environment), options.share)
+        StreamUser.load = worker
+        return _Made(worker, worker.close)
+    environment.host = plan.host
+    if isinstance(runner, MasterRunner):
+        environment.dispatcher_class = CopyDispatcher
+        keep_missing_workers()
+        master = MasterLoad(environment, runner, plan, health)
+        return _Made(master, master.close)
+    check_limits(plan.settings, 1 if options.plan else options.num_users or 1)
+    session = LoadSession(plan, health, _teller(environment))
+    local = LocalLoad(environment, runner, session)
+    StreamUser.load = local
+    return _Made(session, local.close)
 
 
 def _teller(environment: Any) -> Callable[[Told], None]:
@@ -155,27 +147,13 @@ def _serve(app: client_ops.WsgiApp, address: str) -> str:
     return f"http://{host}:{server.server_port}"
 
 
-class _Starter:
-    """At a test's start: the session begins anew, with the host that the web UI's form may have changed."""
-
-    def __init__(self, session: LoadSession) -> None:
-        self._session = session
-
-    def __call__(self, environment: Any, **_: Any) -> None:
-        StreamUser.over = 0
-        try:
-            self._session.begin(environment.host)
-        except SettingError as error:
-            raise StopTest(str(error)) from None
-
-
 class _Interrupt:
-    """Ctrl-C of a headless run: stop the test, once; Locust then fires ``quitting`` and exits in order.
+    """Ctrl-C of a headless run or a worker: stop the test, once; Locust then fires ``quitting`` and exits in order.
 
     Python's own KeyboardInterrupt could strike inside a read and lose what it brought.
     """
 
-    def __init__(self, runner: LocalRunner) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._struck = False
 
@@ -188,25 +166,27 @@ class _Interrupt:
 class _Closer:
     """At Locust's end: write the results, and set the exit code if the results are judged elsewhere."""
 
-    def __init__(self, session: LoadSession, stop_health: Callable[[], None], *, judged_elsewhere: bool) -> None:
-        self._session = session
+    def __init__(self, close: Callable[[], None], stop_health: Callable[[], None], *, judged_elsewhere: bool) -> None:
+        self._close = close
         self._stop_health = stop_health
         self._judged_elsewhere = judged_elsewhere
+        self._closed = False
 
     def __call__(self, environment: Any, **_: Any) -> None:
-        if self._session.closed:
+        if self._closed:
             return
+        self._closed = True
         # From here on a signal would only lose what is being written.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            self._session.close()
+            self._close()
         except OSError as error:
             print(f"locust: cannot write the results: {error}", file=sys.stderr)
             environment.process_exit_code = 1
             return
         finally:
             self._stop_health()
-        if self._judged_elsewhere:
+        if self._judged_elsewhere and environment.process_exit_code is None:
             environment.process_exit_code = 0
 
 
@@ -215,5 +195,5 @@ def _exit_usage(message: str) -> NoReturn:
     sys.exit(2)
 
 
-events.init_command_line_parser.add_listener(_add_arguments)
+events.init_command_line_parser.add_listener(add_arguments)
 events.init.add_listener(_init)

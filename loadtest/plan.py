@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from loadtest.load_settings import LoadSettings
 from sim.core.settings import GenSettings, SettingError, from_mapping
 
-__all__ = ["LoadPlan", "Target"]
+__all__ = ["LoadPlan", "Target", "check_address"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,13 @@ class Target:
         if not parts.hostname or port == -1 or parts.query or parts.fragment:
             raise SettingError(f"host: {url!r} is not of the form http://HOST:PORT")
         return cls(parts.hostname, 80 if port is None else port, parts.path.rstrip("/"))
+
+
+def check_address(name: str, address: str) -> None:
+    """SettingError, under ``name``, if ``address`` is not HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise SettingError(f"{name}: {address!r} is not of the form HOST:PORT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +77,7 @@ class LoadPlan:
         if self.cache_hit_ratio is not None and not 0 <= self.cache_hit_ratio <= 1:
             raise SettingError(f"cache_hit_ratio: {self.cache_hit_ratio!r} is out of range; allowed: 0 to 1")
         if self.ops is not None:
-            host, _, port = self.ops.rpartition(":")
-            if not host or not port.isdecimal() or int(port) > 65535:
-                raise SettingError(f"ops: {self.ops!r} is not of the form HOST:PORT")
+            check_address("ops", self.ops)
 
     def to_json(self) -> dict[str, Any]:
         """The plan file's object."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtest.azure_trace import TraceError, read_azure_csv
+from loadtest.load_files import lengths_of, trace_of
 from loadtest.load_settings import LoadSettings
 from sim.core.settings import CtxSettings, GenSettings, OrchestratorSettings, SettingError, from_mapping
 
@@ -58,8 +58,9 @@ def scenario_names() -> list[str]:
 def load_scenario(name: str, overrides: Sequence[str] = ()) -> Scenario:
     """The scenario of that name, or in that TOML file, with ``key=value`` overrides applied.
 
-    A key may be bare (``streams=50``) when one table alone has it, else ``table.key``.  A relative ``trace`` in a file
-    counts from the file's folder, in an override from the working directory.  SettingError tells every fault.
+    A key may be bare (``streams=50``) when one table alone has it, else ``table.key``.  A relative ``trace`` or
+    ``lengths_file`` in a file counts from the file's folder, in an override from the working directory.  SettingError
+    tells every fault.
     """
     path = _path_of(name)
     values, faults = _read(path)
@@ -122,9 +123,10 @@ def _read(path: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
             faults.append(f"{path}: scenario.{key}: unknown key; known: {', '.join(_HEADER)}")
         elif not isinstance(value, str):
             faults.append(f"{path}: scenario.{key}: {value!r} is not a string")
-    trace = tables.get("load", {}).get("trace")
-    if isinstance(trace, str) and trace:
-        tables["load"]["trace"] = str(path.parent / trace)
+    for key in ("trace", "lengths_file"):
+        named = tables.get("load", {}).get(key)
+        if isinstance(named, str) and named:
+            tables["load"][key] = str(path.parent / named)
     return tables, faults
 
 
@@ -169,11 +171,12 @@ def _check_table(
         settings: Any = from_mapping(cls, values, table)
     except SettingError as error:
         return [f"{path}: {error}"]
-    if isinstance(settings, LoadSettings) and settings.trace:
+    if isinstance(settings, LoadSettings):
+        key, read = ("trace", trace_of) if settings.trace else ("lengths_file", lengths_of)
         try:
-            read_azure_csv(Path(settings.trace))
-        except TraceError as error:
-            return [f"{origin[table, 'trace']}: load.trace: {error}"]
+            read(settings)
+        except SettingError as error:
+            return [f"{origin[table, key]}: load.{key}: {error}"]
     return settings
 
 

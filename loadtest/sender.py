@@ -17,23 +17,22 @@ from typing import Protocol
 import gevent
 from gevent.event import Event
 
-from loadtest.azure_trace import TraceRow
+from loadtest.lengths import Lengths
 from loadtest.plan import LoadPlan
 from loadtest.recorder import Recorder
-from loadtest.shares import Share
+from loadtest.shares import SEQS_PER_COPY, Share
 from loadtest.slots import slots_of
+from loadtest.traces.rows import TraceRow
 from loadtest.workload import PlannedRequest, iter_requests
 
-__all__ = ["SEQS_PER_COPY", "Sender"]
-
-SEQS_PER_COPY = 10_000_000
-"""Numbers of requests that a copy has for itself, so that all shares of all copies number alike."""
+__all__ = ["Sender"]
 
 
 class _Session(Protocol):
     plan: LoadPlan
     recorder: Recorder
     trace: Sequence[TraceRow]
+    lengths: Lengths
     closed: bool
 
     def written(self, request: PlannedRequest) -> bytes: ...
@@ -52,7 +51,7 @@ class Sender:
         self._slots = slots_of(settings, share)
         self._requests = (
             dataclasses.replace(request, seq=self.seqs.start + request.seq)
-            for request in iter_requests(settings, settings.seed + number, session.trace)
+            for request in iter_requests(settings, settings.seed + number, session.trace, session.lengths)
             if share.holds(request.seq)
         )
         self._stopping = stopping

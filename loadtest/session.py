@@ -10,23 +10,25 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import gevent
 from gevent.event import Event
 
-from loadtest.azure_trace import TraceRow, read_azure_csv
 from loadtest.connections import Connections
 from loadtest.goodput import GoodputLimits
+from loadtest.lengths import Lengths, OfRows
+from loadtest.load_files import lengths_of, trace_of
 from loadtest.outcomes import ABORTED
 from loadtest.plan import LoadPlan, Target
 from loadtest.pump import Exchange, Pump
-from loadtest.recorder import Recorder, write_json
-from loadtest.sender import SEQS_PER_COPY, Sender
+from loadtest.recorder import Recorder, Totals, write_json
+from loadtest.sender import Sender
 from loadtest.settler import Settler, Told
-from loadtest.shares import Share
+from loadtest.shares import SEQS_PER_COPY, Share
 from loadtest.stamped_reader import StampedReader
 from loadtest.stream_reader import StreamReader
+from loadtest.traces.rows import TraceRow
 from loadtest.workload import PlannedRequest, Prompts, request_bytes
 from sim.core.settings import SettingError
 from sim.service.health import LoopHealth
@@ -44,24 +46,26 @@ WHOLE = Share()
 class LoadSession:
     """Made once per process, on its hub.  ``tell`` gets every figure for Locust's tables.
 
-    SettingError if the target's name cannot be resolved, the trace cannot be read, or the results' directory
+    ``lines`` takes a line per stream where the plan names no directory for results.
+    SettingError if the target's name cannot be resolved, a trace or lengths cannot be read, or the results' directory
     cannot be written.
     """
 
-    def __init__(self, plan: LoadPlan, health: LoopHealth, tell: Callable[[Told], None]) -> None:
+    def __init__(
+        self, plan: LoadPlan, health: LoopHealth, tell: Callable[[Told], None], lines: TextIO | None = None
+    ) -> None:
         self.plan = plan
         self.health = health
         self.closed = False
         self._target = Target.parse(plan.host)
-        self.trace: Sequence[TraceRow] = ()
-        if plan.settings.arrivals == "trace":
-            self.trace = read_azure_csv(Path(plan.settings.trace))
+        self.trace: Sequence[TraceRow] = trace_of(plan.settings).rows
+        self.lengths: Lengths = OfRows(self.trace) if self.trace else lengths_of(plan.settings)
         self._prompts = Prompts(plan.settings.seed)
         self._copies_begun = 0
         self._senders: dict[int, Sender] = {}
         self._start_ns = self._start_cpu_ns = 0
         self._out = None if plan.out is None else Path(plan.out)
-        self._lines = None
+        self._lines = lines
         if self._out is not None:
             try:
                 self._lines = (self._out / "streams.jsonl").open("w")
@@ -88,9 +92,21 @@ class LoadSession:
             self.pump.connections = connections
             self._target = target
 
-    def live_readers(self) -> list[StreamReader]:
-        """Readers of the streams that are not recorded yet."""
+    def live(self) -> int:
+        """Number of streams that are not recorded yet."""
+        return len(self._live_readers())
+
+    def totals(self) -> Totals:
+        """Tokens and events of the streams that have ended and of those that have not."""
+        return self.recorder.totals(self._live_readers())
+
+    def _live_readers(self) -> list[StreamReader]:
         return [*(exchange.reader for exchange in self.pump.live), *self._settler.unsettled()]
+
+    def settle(self) -> None:
+        """Close what is still live as aborted, and judge and record every stream that has ended."""
+        self.pump.abort()
+        self._settler.settle_all()
 
     def run_copy(
         self, stopping: Event, number: int | None = None, share: Share = WHOLE, start_ns: int | None = None
@@ -131,11 +147,22 @@ class LoadSession:
         if self.closed:
             return
         self.closed = True
+        gevent.killall([self._sweeper, self._folder], block=False)
         self.pump.close()
         self._settler.settle_all()
         if self._out is not None and self._lines is not None:
             self._lines.close()
             write_json(self._out / "client.json", self._results())
+
+    @property
+    def start_ns(self) -> int:
+        """When the first copy's time began, CLOCK_MONOTONIC; 0 before that."""
+        return self._start_ns
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of the process since then."""
+        return (time.process_time_ns() - self._start_cpu_ns) / 1e9 if self._start_ns else 0.0
 
     def _results(self) -> dict[str, Any]:
         now_ns = time.monotonic_ns()
@@ -145,7 +172,7 @@ class LoadSession:
             **self.recorder.to_json(),
             **health,
             "health": samples,
-            "cpu_s": (time.process_time_ns() - self._start_cpu_ns) / 1e9 if self._start_ns else 0.0,
+            "cpu_s": self.cpu_s,
             "wall_s": (now_ns - self._start_ns) / 1e9 if self._start_ns else 0.0,
             "start_ns": self._start_ns or now_ns,
             "end_ns": now_ns,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Share"]
+__all__ = ["SEQS_PER_COPY", "Share"]
+
+SEQS_PER_COPY = 10_000_000
+"""Numbers of requests that a copy has for itself, so that all shares of all copies number alike."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,35 +1,24 @@
-"""What each request holds: lengths, a prompt that really has that many tokens' worth of bytes, the HTTP bytes.
+"""What each request holds: when it is due, a prompt that really has that many tokens' worth of bytes, HTTP bytes.
 
-Length presets.  Each is lognormal, fixed by two figures of Azure's 2023 LLM inference traces: the median p50 and
-the mean.  With ``mu = ln(p50)`` the mean is ``exp(mu + sigma**2 / 2)``, hence ``sigma = sqrt(2 ln(mean / p50))``.
-Prompt and reply are drawn independently, which the recordings are not; a replay keeps what they have in common.
-
-    azure-conv  prompt mean 1,155, p50 1,020; reply mean 211, p50 129
-    azure-code  prompt mean 2,048, p50 1,469; reply mean 28, p50 13
-
-Attribution: figures of the Azure LLM inference trace 2023, Microsoft, CC-BY-4.0
-(https://creativecommons.org/licenses/by/4.0/), described in Patel, Choukse, Zhang, Shah, Goiri, Maleki, Bianchini,
-*Splitwise: Efficient generative LLM inference using phase splitting*, ISCA 2024.  No row of it is copied here.
-
-When a request is due is in `arrivals`.
+The schedule is made from `arrivals` or `replay`, and `lengths`.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
 from random import Random
 
-from loadtest import arrivals
-from loadtest.azure_trace import TraceRow
+from loadtest import arrivals, replay
+from loadtest.lengths import Lengths, plain_lengths
 from loadtest.load_settings import LoadSettings
 from loadtest.plan import Target
+from loadtest.traces.mooncake import BLOCK_TOKENS
+from loadtest.traces.rows import TraceRow
 from sim.core.tokens import BYTES_PER_TOKEN
 
-__all__ = ["PRESETS", "LogNormal", "PlannedRequest", "Prompts", "iter_requests", "plan_requests", "request_bytes"]
+__all__ = ["PlannedRequest", "Prompts", "iter_requests", "plan_requests", "request_bytes"]
 
 MODEL = "sim"
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
@@ -39,29 +28,6 @@ _WORDS = (
     "some", "what", "there", "other", "were", "your", "when", "use", "word", "how", "said", "each", "which", "their",
     "time", "will", "way", "about", "many", "then", "them", "would", "write", "like", "these", "long", "make", "thing",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class LogNormal:
-    """A length distribution given by median and mean, both in tokens."""
-
-    p50_tokens: float
-    mean_tokens: float
-
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of the logarithm."""
-        return math.sqrt(2 * math.log(self.mean_tokens / self.p50_tokens))
-
-    def draw(self, rng: Random) -> int:
-        """One length, at least 1 token."""
-        return max(1, round(rng.lognormvariate(math.log(self.p50_tokens), self.sigma)))
-
-
-PRESETS = {
-    "azure-conv": (LogNormal(1020, 1155), LogNormal(129, 211)),
-    "azure-code": (LogNormal(1469, 2048), LogNormal(13, 28)),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,43 +46,76 @@ class PlannedRequest:
     cancel_after: int = 0
 
 
-def plan_requests(settings: LoadSettings, seed: int, trace: Sequence[TraceRow] = ()) -> list[PlannedRequest]:
-    """The whole schedule; equal settings, seed and trace give an equal one."""
+def plan_requests(
+    settings: LoadSettings, seed: int, trace: Sequence[TraceRow] = (), lengths: Lengths | None = None
+) -> list[PlannedRequest]:
+    """The whole schedule, as `iter_requests` makes it.  ValueError for one without an end."""
+    if settings.arrivals == "closed" and not settings.limit:
+        raise ValueError("closed arrivals without a limit have no end")
+    return list(iter_requests(settings, seed, trace, lengths))
+
+
+def iter_requests(
+    settings: LoadSettings, seed: int, trace: Sequence[TraceRow] = (), lengths: Lengths | None = None
+) -> Iterator[PlannedRequest]:
+    """The schedule, request by request; equal settings, seed and files give an equal one.
+
+    ``trace`` are the rows to replay; ``lengths`` are needed where a file holds them.  Closed arrivals are all due at
+    0 and, without a limit, have no end.
+    """
+    if settings.arrivals == "trace":
+        return _replayed(settings, trace)
+    return _drawn(settings, seed, lengths or plain_lengths(settings))
+
+
+def _drawn(settings: LoadSettings, seed: int, lengths: Lengths) -> Iterator[PlannedRequest]:
     # Two generators, so that other lengths do not move the arrivals.
     times, sizes = Random(f"arrivals {seed}"), Random(f"lengths {seed}")
-    if settings.arrivals == "staggered":
-        due = arrivals.staggered(settings.streams, settings.ramp_s)
-    elif settings.arrivals == "constant":
-        due = arrivals.constant(settings.request_rate)
-    elif settings.arrivals == "poisson":
-        due = arrivals.poisson(settings.request_rate, times)
-    else:
-        due = arrivals.replay((row.stamp_ns for row in trace), settings.speed)
-    last_s = 0.0 if settings.arrivals == "staggered" else settings.duration_s
-    all_due = arrivals.capped(due, last_s, settings.limit)
-    lengths = _lengths(settings, sizes, trace)
-    return [PlannedRequest(seq, due_ns, *lengths(seq)) for seq, due_ns in enumerate(all_due)]
+    last_s = 0.0 if settings.arrivals in ("staggered", "closed") else settings.duration_s
+    for seq, due_ns in enumerate(arrivals.capped(_due(settings, times), last_s, settings.limit)):
+        yield PlannedRequest(seq, due_ns, *lengths.draw(sizes))
 
 
-def iter_requests(settings: LoadSettings, seed: int, trace: Sequence[TraceRow] = ()) -> Iterator[PlannedRequest]:
-    """The schedule, one request after the other; of a closed loop, which may have no end, every ``due_ns`` is 0."""
-    if settings.arrivals != "closed":
-        yield from plan_requests(settings, seed, trace)
-        return
-    lengths = _lengths(settings, Random(f"lengths {seed}"), trace)
-    for seq in count() if not settings.limit else range(settings.limit):
-        yield PlannedRequest(seq, 0, *lengths(seq))
+def _due(settings: LoadSettings, rng: Random) -> Iterator[int]:
+    rate = settings.request_rate
+    match settings.arrivals:
+        case "staggered":
+            return arrivals.staggered(settings.streams, settings.ramp_s)
+        case "constant":
+            return arrivals.constant(rate)
+        case "poisson":
+            return arrivals.poisson(rate, rng)
+        case "gamma":
+            return arrivals.gamma(rate, settings.burstiness, rng)
+        case "ramp":
+            return arrivals.ramp(rate, settings.end_request_rate, settings.duration_s)
+        case "steps":
+            return arrivals.steps(settings.rates_of_steps(), settings.step_s)
+        case "bursts":
+            return arrivals.bursts(settings.burst_size, settings.burst_every_s)
+        case _:
+            return arrivals.closed()
 
 
-def _lengths(settings: LoadSettings, rng: Random, trace: Sequence[TraceRow]) -> Callable[[int], tuple[int, int]]:
-    """From request number to (prompt, reply) tokens; to be asked in ascending order."""
-    if settings.arrivals == "trace":
-        return lambda seq: (trace[seq].prompt_tokens, trace[seq].output_tokens)
-    if settings.lengths == "fixed":
-        fixed = (settings.prompt_tokens, settings.output_tokens)
-        return lambda _: fixed
-    prompt, reply = PRESETS[settings.lengths]
-    return lambda _: (prompt.draw(rng), reply.draw(rng))
+def _replayed(settings: LoadSettings, trace: Sequence[TraceRow]) -> Iterator[PlannedRequest]:
+    stamps_ns = [row.stamp_ns for row in trace]
+    if settings.spread:
+        stamps_ns = list(replay.spread(stamps_ns))
+    places = replay.window(stamps_ns, settings.window_from_s, settings.window_s)
+    due = replay.due_times(stamps_ns, places, settings.window_from_s, settings.speed)
+    # What takes long for a long recording is done by now, before the load's time begins.
+    return (
+        PlannedRequest(seq, due_ns, trace[place].prompt_tokens, trace[place].output_tokens, _blocks(trace[place]))
+        for seq, (due_ns, place) in enumerate(
+            zip(arrivals.capped(due, settings.duration_s, settings.limit), places, strict=False)
+        )
+    )
+
+
+def _blocks(row: TraceRow) -> tuple[tuple[int, int], ...]:
+    """The prompt's beginning in pieces that other requests share: one for each id, the last perhaps not full."""
+    left = range(row.prompt_tokens, 0, -BLOCK_TOKENS)
+    return tuple((block, min(BLOCK_TOKENS, tokens)) for block, tokens in zip(row.hash_ids, left, strict=False))
 
 
 class Prompts:

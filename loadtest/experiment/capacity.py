@@ -45,6 +45,7 @@ __all__ = ["SHORT_REQUESTS_S", "measure"]
 SHORT_REQUESTS_S = 10.0
 """Short requests per second beside the standing streams: their first tokens are what TTFT is read from."""
 _SHORT_TOKENS = 4
+_SHORT_STOP_S = 5
 _WARM_UP_S = 1.5
 _DRAIN_SHARE = 0.25
 
@@ -126,7 +127,8 @@ class _Place:
             sample_every=0,
         )
         beside = dataclasses.replace(topology, run_dir=topology.run_dir / "short")
-        self._short = await start_load(beside, dataclasses.replace(scenario, load=short), ports[1])
+        short_scenario = dataclasses.replace(scenario, load=short)
+        self._short = await start_load(beside, short_scenario, ports[1], stop_timeout_s=_SHORT_STOP_S)
         watch.children = [*watch.children, self._short]
         loads = {
             "standing": (watch.load, f"http://127.0.0.1:{ports[0]}"),
@@ -199,8 +201,6 @@ class _Place:
         if self._short is not None:
             await self._short.stop()
         if self._watch.load is not None:
-            with contextlib.suppress(ChildFailedError):
-                await topology.ops("gen0", "POST", "/admin/rate", {"tok_s": self._scenario.gen.tok_s})
             progress("ending the streams and checking each")
             await finish_load(topology, self._watch.load)
         await keep_servers_records(topology, RunDirectory(topology.run_dir, {}))

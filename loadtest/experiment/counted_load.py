@@ -7,7 +7,6 @@ clock.  Requests are those of the scenario's own plan.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -47,7 +46,6 @@ LOADS: Sequence[CountedLoad] = (BASE, CountedLoad("chunks", tokens=_MANY), Count
 async def send_load(url: str, load: CountedLoad, settings: LoadSettings, lockstep: Lockstep) -> list[str]:
     """Send the load, read every reply to its end; what went wrong, a line for each failure."""
     target, prompts = Target.parse(url), Prompts(settings.seed)
-    settings = dataclasses.replace(settings, trace="", arrivals="staggered")
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT, auto_decompress=False) as session:
 

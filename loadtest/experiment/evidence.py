@@ -55,8 +55,14 @@ def gather(
         rounds=rounds,
         equality=equality,
         other_starts=dict(other_starts or {}),
+        lost_workers=_lost_workers(files),
         notes=tuple(files.manifest.get("notes", ())),
     )
+
+
+def _lost_workers(files: RunFiles) -> dict[str, tuple[int, int]]:
+    workers = (files.client or {}).get("workers", [])
+    return {f"{LOAD}{w['index']}": (w["lost"], w["planned"]) for w in workers if w["gone"]}
 
 
 _SERVERS = ("orchestrator", "gen", "ctx")
@@ -143,8 +149,9 @@ def _process(
         lateness_s = _p99(counters.get("prefill"))
     elif role == LOAD:
         # A ramp that ran late is over before the blocks are measured, if anything is sent during them.
-        late = send_lateness_s(files.streams, window.start_ns if window and blocks else 0)
-        late = late if late.size else send_lateness_s(files.streams)
+        streams = [s for s in files.streams if "worker" not in s or f"{LOAD}{s['worker']}" == name]
+        late = send_lateness_s(streams, window.start_ns if window and blocks else 0)
+        late = late if late.size else send_lateness_s(streams)
         lateness_s = quantiles(late, [0.99])[0] if late.size else None
     by_block = role == "orchestrator" and bool(blocks)
     wall_ns = sum(block.wall_ns for block in blocks)

@@ -122,5 +122,7 @@ class Facts:
     equality: EqualityFacts | None = None
     other_starts: Mapping[str, str] = field(default_factory=dict)
     """State of the verdict of each further process start."""
+    lost_workers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Worker of the load that is gone -> streams without an outcome, and streams of its share."""
     notes: tuple[str, ...] = ()
     """Sentences the run itself wanted said, such as a rate stepped down."""

@@ -21,6 +21,7 @@ from typing import Any
 from loadtest.experiment.cachegrind import cachegrind_wrapper, read_instructions
 from loadtest.experiment.counted_load import LOADS, CountedLoad, send_load
 from loadtest.experiment.gate import run_gate
+from loadtest.experiment.load_options import LOAD_OPTIONS
 from loadtest.experiment.lockstep import Lockstep
 from loadtest.experiment.options import BLOCK_DEFAULTS
 from loadtest.experiment.processes import ChildFailedError
@@ -57,8 +58,8 @@ def refuse_block_options(options: argparse.Namespace) -> None:
     """SettingError for an option that an instruction count would have to ignore."""
     if options.unix:
         raise SettingError("--unix: --counter instructions relays gen's bytes over TCP itself; leave it out")
-    rates = dict.fromkeys(("rate", "request_rate", "streams"))
-    for name, default in {**BLOCK_DEFAULTS, **rates}.items():
+    rates = dict.fromkeys(("rate", "streams"))
+    for name, default in {**BLOCK_DEFAULTS, **rates, **LOAD_OPTIONS}.items():
         if getattr(options, name) != default:
             flag = f"--{name.replace('_', '-')}"
             raise SettingError(f"{flag}: --counter instructions has a load of its own and no blocks; leave it out")

@@ -7,6 +7,7 @@ import argparse
 from loadtest.experiment.argument_types import at_least_one as _at_least_one
 from loadtest.experiment.argument_types import positive, workers
 from loadtest.experiment.argument_types import whole as _whole
+from loadtest.experiment.load_options import add_load_options
 from loadtest.experiment.options_capacity import add_capacity
 
 __all__ = ["AT_TOK_S", "BLOCK_DEFAULTS", "parser", "positive"]
@@ -82,6 +83,13 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("scenario", metavar="SCENARIO", help="a name (see `disagg-sim scenarios`) or a TOML file")
     _add_run_options(run, scenario=None)
     run.add_argument("--duration", type=positive, default=None, metavar="S", help="time in which requests start")
+    run.add_argument(
+        "--workers",
+        type=_at_least_one,
+        default=1,
+        metavar="N",
+        help="split the load among N Locust workers and a master (default 1: one process)",
+    )
     _add_workers(run)
 
     add_capacity(verbs.add_parser("capacity", help="which rate does the orchestrator hold?"), _add_topology_options)
@@ -138,8 +146,8 @@ def _add_topology_options(verb: argparse.ArgumentParser, scenario: str | None) -
 def _add_run_options(verb: argparse.ArgumentParser, scenario: str | None) -> None:
     _add_topology_options(verb, scenario)
     verb.add_argument("--rate", type=positive, default=None, metavar="TOK_S", help="tokens per second in total")
-    verb.add_argument("--request-rate", type=positive, default=None, metavar="R_S", help="requests per second")
     verb.add_argument("--streams", type=_at_least_one, default=None, metavar="N", help="streams of a staggered load")
+    add_load_options(verb)
     verb.add_argument("--json", action="store_true", help="print the result as JSON; progress goes to stderr")
 
 

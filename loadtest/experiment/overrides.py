@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
+from loadtest.experiment.load_options import LOAD_OPTIONS, cleared, load_overrides
+from loadtest.load_files import mean_output_tokens
+from loadtest.load_settings import RATED
 from loadtest.scenario import Scenario, load_scenario
-from loadtest.workload import PRESETS
 from sim.core.latency import step_s
 from sim.core.settings import SettingError
 
@@ -14,50 +16,79 @@ __all__ = ["check_run_ends", "check_streams_outlive", "lasting", "scenario_from"
 
 LONGEST_UNASKED_S = 900.0
 MARGIN_S = 30.0
+_PLAIN_OPTIONS = ("rate", "streams", "engine", "seed")
 
 
 def scenario_from(options: argparse.Namespace) -> Scenario:
     """The scenario with every option that overrides one of its keys applied.  SettingError says what cannot be."""
-    scenario = load_scenario(options.scenario, options.overrides)
-    extra = [*_rate_overrides(options, scenario)]
+    before, extra = cleared(options), load_overrides(options)
     if options.verb == "compare" and options.engine is not None:
         extra.append(f"orchestrator.engine={options.engine}")
-    if options.verb == "run" and options.duration:
+    if options.duration and (options.verb == "run" or options.arrivals):
+        # Where blocks follow, `lasting` makes it as long as they need.
         extra.append(f"load.duration_s={options.duration}")
     if options.seed is not None:
         extra += [f"{table}.seed={options.seed}" for table in ("ctx", "gen", "load")]
-    if not extra:
-        return scenario
-    try:
-        return load_scenario(options.scenario, [*options.overrides, *extra])
-    except SettingError as error:
-        # What the user gave was an option, not --set.
+
+    def loaded() -> Scenario:
+        try:
+            return load_scenario(options.scenario, [*before, *options.overrides, *extra])
+        except SettingError as error:
+            raise SettingError(_with_options_named(str(error), options)) from None
+
+    scenario = loaded()
+    further = [*_burstiness_overrides(options, scenario), *_rate_overrides(options, scenario)]
+    if further:
+        extra += further
+        scenario = loaded()
+    return scenario
+
+
+def _with_options_named(message: str, options: argparse.Namespace) -> str:
+    """What the user gave was perhaps an option, not --set."""
+    names = [*_PLAIN_OPTIONS, *LOAD_OPTIONS, *(["duration"] if options.verb == "run" else [])]
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name, None)]
+    if options.overrides or not given:
+        given.append("--set")
+    return message.replace("--set", " or ".join(given))
+
+
+def _burstiness_overrides(options: argparse.Namespace, scenario: Scenario) -> list[str]:
+    if not options.burstiness:
+        return []
+    if scenario.load.arrivals not in RATED:
         raise SettingError(
-            str(error).replace("--set", "--rate, --streams, --request-rate, --duration, --engine or --seed")
-        ) from None
+            f"--burstiness: {scenario.name} has {scenario.load.arrivals} arrivals; it is for {', '.join(RATED)}"
+        )
+    return ["load.arrivals=gamma", f"load.burstiness={options.burstiness}"]
 
 
 def _rate_overrides(options: argparse.Namespace, scenario: Scenario) -> list[str]:
     load = scenario.load
     staggered = load.arrivals == "staggered"
+    if options.arrivals and options.arrivals != load.arrivals:
+        raise SettingError(f"--arrivals: contradicts load.trace, {load.trace}; a recording has its own arrivals")
+    for name in ("speed", "skip_bad_rows"):
+        if getattr(options, name) and not (load.trace or (name == "skip_bad_rows" and load.lengths_file)):
+            raise SettingError(f"--{name.replace('_', '-')}: {scenario.name} reads no recording; give --trace")
     if options.streams and not staggered:
-        raise SettingError(f"--streams: {scenario.name} has {load.arrivals} arrivals; give --request-rate")
-    if options.request_rate and load.arrivals not in ("constant", "poisson"):
+        raise SettingError(f"--streams: {scenario.name} has {load.arrivals} arrivals; it is for staggered")
+    if options.request_rate and load.arrivals not in RATED:
         raise SettingError(
-            f"--request-rate: {scenario.name} has {load.arrivals} arrivals; it is for constant or poisson"
+            f"--request-rate: {scenario.name} has {load.arrivals} arrivals; it is for {', '.join(RATED)}"
         )
     extra = [f"load.streams={options.streams}"] if options.streams else []
+    if not options.rate:
+        return extra
+    if load.arrivals == "trace":
+        raise SettingError("--rate: a trace has its own; --speed replays it faster or slower")
+    if staggered:
+        return [*extra, f"gen.tok_s={options.rate / (options.streams or load.streams)}"]
+    if load.arrivals not in RATED:
+        raise SettingError(f"--rate: {load.arrivals} arrivals have none; it is for staggered, {', '.join(RATED)}")
     if options.request_rate:
-        extra.append(f"load.request_rate={options.request_rate}")
-    if options.rate and load.arrivals == "trace":
-        raise SettingError("--rate: a trace has its own; --set speed=N replays it faster or slower")
-    if options.rate and staggered:
-        extra.append(f"gen.tok_s={options.rate / (options.streams or load.streams)}")
-    elif options.rate:
-        if options.request_rate:
-            raise SettingError("--rate: contradicts --request-rate; give one of the two")
-        extra.append(f"load.request_rate={options.rate / _reply_tokens(scenario)}")
-    return extra
+        raise SettingError("--rate: contradicts --request-rate; give one of the two")
+    return [*extra, f"load.request_rate={options.rate / mean_output_tokens(load)}"]
 
 
 def settled_after_s(scenario: Scenario) -> float:
@@ -65,15 +96,9 @@ def settled_after_s(scenario: Scenario) -> float:
     return 0.0 if scenario.load.arrivals == "staggered" else _stream_s(scenario)
 
 
-def _reply_tokens(scenario: Scenario) -> float:
-    """Length of a reply, on average where lengths are drawn."""
-    load = scenario.load
-    return load.output_tokens if load.lengths == "fixed" else PRESETS[load.lengths][1].mean_tokens
-
-
 def _stream_s(scenario: Scenario) -> float:
     """How long such a reply streams, seconds."""
-    return _reply_tokens(scenario) * step_s(scenario.gen, 0.0)
+    return mean_output_tokens(scenario.load) * step_s(scenario.gen, 0.0)
 
 
 def check_streams_outlive(scenario: Scenario, needed_s: float) -> None:
@@ -81,14 +106,16 @@ def check_streams_outlive(scenario: Scenario, needed_s: float) -> None:
     lasts_s = _stream_s(scenario) - scenario.load.ramp_s
     if scenario.load.arrivals == "staggered" and lasts_s < needed_s + MARGIN_S:
         raise SettingError(
-            f"load.output_tokens: streams of {_reply_tokens(scenario):g} tokens last {_stream_s(scenario):.0f} s and "
-            f"would end before the blocks do; at least {needed_s + MARGIN_S + scenario.load.ramp_s:.0f} s are needed"
+            f"load.output_tokens: streams of {mean_output_tokens(scenario.load):g} tokens last "
+            f"{_stream_s(scenario):.0f} s and would end before the blocks do; at least "
+            f"{needed_s + MARGIN_S + scenario.load.ramp_s:.0f} s are needed"
         )
 
 
 def lasting(scenario: Scenario, seconds: float) -> Scenario:
-    """The scenario with requests due for ``seconds`` (constant and Poisson), so that no block sees their end."""
-    if scenario.load.arrivals not in ("constant", "poisson"):
+    """The scenario with requests due for ``seconds``, where arrivals have no end of their own: no block sees it."""
+    endless = scenario.load.arrivals in (*RATED, "closed") or scenario.load.burst_every_s
+    if not endless or scenario.load.arrivals in ("staggered", "ramp", "steps", "trace"):
         return scenario
     load = dataclasses.replace(scenario.load, duration_s=seconds, limit=0)
     return dataclasses.replace(scenario, load=load)

@@ -10,6 +10,7 @@ from typing import Any
 from loadtest.experiment.host import host_facts, versions
 from loadtest.experiment.rundir import RunDirectory
 from loadtest.experiment.topology import Pinning, Topology, pinning_of, usable_cpus
+from loadtest.load_files import notes_of
 from loadtest.scenario import Scenario
 from loadtest.socket_limits import descriptors_of_a_relay, raise_descriptor_limit, relay_shortfall
 from sim.core.settings import SettingError
@@ -33,6 +34,7 @@ def prepare(
         **({"orchestrator_workers": workers, "notes": worker_notes(pinning, workers)} if workers > 1 else {}),
         "scenario": scenario_json(scenario),
         "seed": scenario.load.seed,
+        "notes": notes_of(scenario.load),
         **plan,
     }
     run = RunDirectory.create(options.out, kind or options.verb, manifest)

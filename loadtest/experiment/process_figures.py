@@ -13,7 +13,7 @@ from sim.core.histogram import LogHistogram
 __all__ = ["LOAD", "Window", "lag_json", "measured_window", "process_figures", "role_of", "samples_by_process"]
 
 LOAD = "load"
-"""Locust's name among the processes."""
+"""Locust's name among the processes; its workers are load0, load1, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,14 @@ def measured_window(files: RunFiles, blocks: Iterable[Block]) -> Window | None:
 
 
 def role_of(process: str) -> str:
-    """gen0 is a gen, ctx1 a ctx; orchestrator and load are what they are called."""
+    """gen0 is a gen, ctx1 a ctx, load2 a load; orchestrator and load are what they are called."""
     return process.rstrip("0123456789")
 
 
 def samples_by_process(files: RunFiles) -> dict[str, list[dict[str, Any]]]:
     """Per-second samples of every process that left some, the orchestrator first and the load last."""
     found = {name: list(record.get("samples", [])) for name, record in files.samples.items()}
-    if files.client is not None:
-        found[LOAD] = list(files.client.get("health", []))
+    found |= {name: list(record.get("health", [])) for name, record in _load_records(files).items()}
     order = ("orchestrator", "gen", "ctx", LOAD)
     known = [name for name in found if role_of(name) in order]
     return {name: found[name] for name in sorted(known, key=lambda name: (order.index(role_of(name)), name))}
@@ -72,6 +71,14 @@ def process_figures(files: RunFiles, window: Window | None) -> dict[str, dict[st
     return figures
 
 
+def _load_records(files: RunFiles) -> dict[str, Mapping[str, Any]]:
+    """What each process of the load wrote of itself: the one there is, or every worker, without the master."""
+    if files.client is None:
+        return {}
+    workers = files.client.get("workers", [])
+    return {f"{LOAD}{worker['index']}": worker for worker in workers} or {LOAD: files.client}
+
+
 _SHARES = {
     "cpu_share": "cpu_s",
     "loop_cpu_share": "loop_cpu_s",
@@ -86,7 +93,7 @@ def _sum(samples: Iterable[Mapping[str, Any]], key: str) -> float:
 
 
 def _lag_histograms(files: RunFiles, name: str) -> tuple[LogHistogram | None, LogHistogram | None]:
-    record = files.client if name == LOAD else files.samples.get(name)
+    record = _load_records(files).get(name) or files.samples.get(name)
     lag, kernel = (None if record is None else record.get(key) for key in ("lag", "lag_kernel"))
     return (
         None if lag is None else LogHistogram.from_json(lag),

@@ -1,4 +1,4 @@
-"""What can be wrong with a process of the run: starved, throttled, saturated, late, short of its rate.
+"""What can be wrong with a process of the run: lost, starved, throttled, saturated, late, short of its rate.
 
 Each reason names the process, so that a verdict says *whose* fault it is.  The limits are in `thresholds`.
 """
@@ -17,6 +17,9 @@ __all__ = ["process_reasons"]
 
 def process_reasons(facts: Facts) -> Iterator[Reason]:
     """Every process held against its limits, the orchestrator first."""
+    for worker, (lost, planned) in facts.lost_workers.items():
+        text = f"the load's worker {worker} was lost: {lost:,} of the {planned:,} streams of its share have no outcome"
+        yield Reason("worker_lost", "suspect", text, float(lost))
     order = ("orchestrator", "gen", "load", "ctx")
     for process in sorted(facts.processes, key=lambda process: order.index(process.role)):
         yield from _starved(process)
@@ -111,6 +114,7 @@ def _who(process: ProcessFacts) -> str:
         case "orchestrator":
             return "the orchestrator" if process.name == "orchestrator" else f"the orchestrator's worker {process.name}"
         case "load":
-            return "the load generator (Locust)"
+            worker = "" if process.name == process.role else f", worker {process.name}"
+            return f"the load generator (Locust{worker})"
         case role:
             return f"the {role} server {process.name}"

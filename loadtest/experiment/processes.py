@@ -15,7 +15,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 __all__ = ["READY_TIMEOUT_S", "STOP_TIMEOUT_S", "ChildFailedError", "ChildProcess"]
 
@@ -54,7 +54,7 @@ class ChildProcess:
         *,
         announces: bool = True,
         ready_timeout_s: float = READY_TIMEOUT_S,
-    ) -> ChildProcess:
+    ) -> Self:
         """Start ``argv`` on ``cpus`` (empty: anywhere).  ChildFailedError if it does not get ready in time."""
         with log_path.open("wb") as log:
             process = await asyncio.create_subprocess_exec(

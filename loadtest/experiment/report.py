@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.experiment import compare_charts, load_charts, sentences
+from loadtest.experiment.asked import asked_words
 from loadtest.experiment.figures import Figure, looks_of
 from loadtest.experiment.latency_wording import goodput_sentence, latency_rows, latency_sentences
 from loadtest.experiment.number_formats import FILTERS, duration
@@ -68,16 +69,7 @@ def _title(files: RunFiles) -> str:
 
 def _asked(files: RunFiles) -> list[str]:
     """What load the run asked for, overrides included."""
-    load = files.manifest["scenario"].get("load", {})
-    parts = []
-    if load.get("arrivals") == "staggered" and load.get("streams"):
-        parts.append(f"{load['streams']:,} streams")
-    elif load.get("request_rate"):
-        parts.append(f"{load['request_rate']:g} requests/s, {load['arrivals']}")
-    elif load.get("trace"):
-        parts.append(f"replay of {load['trace']}")
-    if load.get("max_concurrency"):
-        parts.append(f"{load['max_concurrency']:,} at a time{', closed loop' if load['arrivals'] == 'closed' else ''}")
+    parts = asked_words(files.manifest["scenario"].get("load", {}))
     rate = files.manifest.get("asked_chunks_per_s")
     return [*parts, f"{rate:,.0f} chunks/s asked"] if rate else parts
 

@@ -27,7 +27,7 @@ async def drive(options: argparse.Namespace, scenario: Scenario, run: RunDirecto
     try:
         with recorded(run, watch):
             await start_topology(options, topology, watch, scenario, [scenario.orchestrator.policy])
-            load = await start_load(topology, scenario, free_ports(1)[0])
+            load = await start_load(topology, scenario, free_ports(1)[0], workers=options.workers)
             progress(
                 f"load: {scenario.name}" + (f", {scenario.load.duration_s:g} s" if scenario.load.duration_s else "")
             )

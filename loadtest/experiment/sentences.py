@@ -126,4 +126,5 @@ def streams_sentence(streams: Mapping[str, Any]) -> str:
     aborted = f", {streams['aborted']:,} aborted" if streams.get("aborted") else ""
     text = f"{streams['ok']:,} of {streams['started']:,} streams passed every check{aborted}"
     text += f"; failed: {failed}" if failed else ""
+    text += f"; {streams['lost']:,} were lost with their worker" if streams.get("lost") else ""
     return f"{text}; {streams['unsent']:,} were never sent." if streams.get("unsent") else f"{text}."

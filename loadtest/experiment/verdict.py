@@ -90,7 +90,8 @@ def _mismatches(facts: Facts) -> Iterator[Reason]:
         rows.append(f"{found.what} ({', '.join(f'{party} {n:,}' for party, n in found.counts.items())})")
         gaps.append(high - low)
         worst = max(worst, (high - low) / high)
-    state = "void" if worst > limits.MISMATCH_VOID and not facts.interrupted else "suspect"
+    excused = facts.interrupted or facts.lost_workers
+    state = "void" if worst > limits.MISMATCH_VOID and not excused else "suspect"
     yield Reason("counters_differ", state, f"counters are not equal: {'; '.join(rows)}", float(max(gaps)))
 
 

@@ -166,7 +166,7 @@ def test_report_rebuilds_a_count_from_its_files(tmp_path: Path, capsys: pytest.C
         ),
         (["--set", "newline=cr"], "gen.newline: an instruction count needs lf; this is cr"),
         (["--set", "stream=false"], "load.stream: instructions per chunk need streams; this is false"),
-        (["--engine", "steam"], "--engine or --seed: orchestrator.engine: 'steam' is not one of "),
+        (["--engine", "steam"], "--engine: orchestrator.engine: 'steam' is not one of "),
         (["filter-on", "filter-on"], "a policy is named twice: filter-on, filter-on"),
     ],
 )

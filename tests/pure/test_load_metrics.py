@@ -24,13 +24,22 @@ SECTION = PAGE.split("\n## The load\n", 1)[1].split("\n## ", 1)[0]
 ROW = re.compile(r"^\| `(disagg_\w+)` \| (\w+) \| (.*?) ?\| (.+) \|$", re.MULTILINE)
 
 
+class Shown:
+    """A load, with the readers of its live streams."""
+
+    def __init__(self, recorder=None, live=()):
+        self.recorder = recorder or Recorder()
+        self.live = lambda: len(live)
+        self.totals = lambda: self.recorder.totals(live)
+
+
 def values(collector):
     return {(sample.name, *sample.labels.values()): sample.value for f in collector.collect() for sample in f.samples}
 
 
 def test_the_page_lists_exactly_what_is_served():
     served = {}
-    for family in LoadCollector(Recorder(), list).collect():
+    for family in LoadCollector(Shown()).collect():
         labels = set(itertools.chain(*(sample.labels for sample in family.samples))) - {"le"}
         served[f"{family.name}_total" if family.type == "counter" else family.name] = (family.type, labels)
 
@@ -39,7 +48,7 @@ def test_the_page_lists_exactly_what_is_served():
 
 
 def test_series_exist_at_zero_and_their_label_values_are_on_the_page():
-    for family in LoadCollector(Recorder(), list).collect():
+    for family in LoadCollector(Shown()).collect():
         for sample in family.samples:
             assert sample.value == 0
             assert all(f"`{value}`" in SECTION for label, value in sample.labels.items() if label != "le")
@@ -61,7 +70,7 @@ def test_values_hold_ended_and_live_streams():
     recorder.end(record("http_503"), read([]))
     recorder.end(record("http_429"), read([]))
     live = read(reads_of(events_of(20)[:8], end=b""))
-    found = values(LoadCollector(recorder, lambda: [live]))
+    found = values(LoadCollector(Shown(recorder, [live])))
 
     assert found["disagg_client_streams_started_total",] == 2
     assert found["disagg_client_streams_live",] == 1
@@ -88,7 +97,7 @@ def test_the_cap_and_the_slo_have_series_of_their_own():
     recorder.shared_gaps.record_ns(2 * MS, 4)
     for each in (record(), record("cut"), record(last_token_ns=199 * MS)):
         recorder.end(each, read([]))
-    found = values(LoadCollector(recorder, list))
+    found = values(LoadCollector(Shown(recorder)))
 
     assert found["disagg_client_send_lateness_seconds_sum",] == 0.001
     assert found["disagg_client_held_back_seconds_sum",] == 0.004
@@ -111,9 +120,9 @@ def health():
 
 def get(path, mount="", recorder=None, live=()):
     registry = CollectorRegistry()
-    recorder = recorder or Recorder()
-    registry.register(LoadCollector(recorder, list))
-    app = ops_app(registry, health(), recorder, lambda: live)
+    shown = Shown(recorder, live)
+    registry.register(LoadCollector(shown))
+    app = ops_app(registry, health(), shown)
     started = []
     environ = {"REQUEST_METHOD": "GET", "SCRIPT_NAME": mount, "PATH_INFO": path, "QUERY_STRING": ""}
     body = b"".join(app(environ, lambda status, headers: started.append((status, headers))))

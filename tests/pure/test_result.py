@@ -353,6 +353,42 @@ def test_a_process_in_trouble_is_named(tmp_path: Path, process: str, key: str, v
     assert code in codes(folded(tmp_path, files))
 
 
+def distributed(lost: int = 0) -> Files:
+    """The load run by two workers, the second one's sends all late; with ``lost`` it died."""
+    files = load_run()
+    client = files["client.json"]
+    late = 0
+    for stream in files["streams.jsonl"]:
+        stream["worker"] = stream["seq"] % 2
+        stream["sent_ns"] += 30_000_000 * stream["worker"]
+        late += stream["worker"]
+    shared = {key: client.pop(key) for key in ("health", "lag", "lag_loop", "lag_kernel") if key in client}
+    client["health"] = []
+    client["workers"] = [
+        {"index": 0, "planned": 200, "lost": 0, "gone": False, **shared},
+        {"index": 1, "planned": late + lost, "lost": lost, "gone": lost > 0, **shared},
+    ]
+    return files
+
+
+def test_every_worker_of_the_load_is_a_process_with_its_own_lateness(tmp_path: Path) -> None:
+    result = folded(tmp_path, distributed())
+
+    assert [name for name in result["processes"] if name.startswith("load")] == ["load0", "load1"]
+    assert result["processes"]["load1"]["cpu_share"] > 0
+    assert result["processes"]["load0"]["loop_lag_s"] is not None
+    (reason,) = [reason for reason in result["verdict"]["reasons"] if reason["code"] == "load_lateness"]
+    assert "worker load1" in reason["text"]
+
+
+def test_a_worker_that_died_makes_the_run_suspect_and_is_named(tmp_path: Path) -> None:
+    result = folded(tmp_path, distributed(lost=50))
+
+    (reason,) = [reason for reason in result["verdict"]["reasons"] if reason["code"] == "worker_lost"]
+    assert (reason["state"], reason["figure"]) == ("suspect", 50.0)
+    assert reason["text"].startswith("the load's worker load1 was lost: 50 of the 250 streams")
+
+
 def test_a_gen_server_that_cannot_hold_its_rate_is_named(tmp_path: Path) -> None:
     files = compare_run()
     files["counters.json"]["gen0"]["pacing"]["delivered_interval_s"] = 0.075

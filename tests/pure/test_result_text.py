@@ -11,6 +11,7 @@ import pytest
 from loadtest.experiment import sentences
 from loadtest.experiment.latency_wording import goodput_sentence
 from loadtest.experiment.result import analyze
+from loadtest.experiment.sentences import streams_sentence
 from loadtest.experiment.text import WIDTH, render_text
 from tests.pure.test_result import GOODPUT, capped_run
 from tests.synthetic_run import Files, compare_run, equality, histogram, load_run, write
@@ -290,3 +291,11 @@ def test_gaps_between_chunks_have_a_row_only_where_they_are_not_the_tokens(tmp_p
 
     assert "between chunks" not in latency_text(tmp_path / "one", one)
     assert re.search(r"^between chunks +4.00 ms", latency_text(tmp_path / "several", several), re.MULTILINE)
+
+
+def test_streams_lost_with_a_worker_are_told_beside_what_became_of_the_others() -> None:
+    streams = {"planned": 30, "started": 26, "ok": 19, "failed": {"cut": 1}, "aborted": 0, "unsent": 0, "lost": 10}
+
+    assert streams_sentence(streams) == (
+        "19 of 26 streams passed every check; failed: cut 1; 10 were lost with their worker."
+    )

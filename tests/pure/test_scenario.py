@@ -157,7 +157,7 @@ def test_a_trace_that_cannot_be_replayed_is_a_fault_of_the_scenario(tmp_path):
     (tmp_path / "t.csv").write_text(TRACE + "2023-11-16 18:15:46.4,7,5\n")
 
     assert faults("azure-conv", f"trace={tmp_path}/t.csv") == [
-        f"--set: load.trace: {tmp_path}/t.csv:3: TIMESTAMP 2023-11-16 18:15:46.4 is earlier than the row before it"
+        f"--set: load.trace: {tmp_path}/t.csv:3: recorded 0.1 s earlier than the row before it"
     ]
     assert faults("azure-conv", "trace=/no/such.csv") == [
         "--set: load.trace: /no/such.csv: cannot read: No such file or directory"

@@ -182,6 +182,18 @@ CASES = [
         "more than 50 ms late in 20 % of the seconds",
     ),
     (with_process("load", throttled_share=0.06), "load_throttled", "void", "held the load generator (Locust) back 6 %"),
+    (
+        with_facts(processes=(ORCHESTRATOR, GEN, CTX, dataclasses.replace(LOAD, name="load1", cpu_share=0.9))),
+        "load_cpu",
+        "suspect",
+        "the load generator (Locust, worker load1) used 90 % of a core",
+    ),
+    (
+        with_facts(lost_workers={"load1": (1_500, 3_000)}),
+        "worker_lost",
+        "suspect",
+        "the load's worker load1 was lost: 1,500 of the 3,000 streams of its share have no outcome",
+    ),
     (with_facts(steal_share=0.02), "steal", "suspect", "took 2 % of the CPU time"),
     (with_facts(steal_share=0.2), "steal", "void", "took 20 % of the CPU time"),
     (
@@ -324,6 +336,18 @@ def test_streams_aborted_by_an_interruption_are_no_reason_of_their_own() -> None
     facts = with_facts(streams=StreamFacts(started=10, failed={}, aborted=4), interrupted=True)
 
     assert [reason.code for reason in judge(facts).reasons] == ["interrupted"]
+
+
+def test_counters_that_differ_because_a_worker_died_void_nothing() -> None:
+    mismatch = Mismatch("replies", {"gen": 300, "orchestrator": 300, "client": 200})
+    facts = with_facts(mismatches=(mismatch,))
+    assert judge(facts).state == "void"
+
+    verdict = judge(dataclasses.replace(facts, lost_workers={"load2": (100, 100)}))
+    assert (verdict.state, [reason.code for reason in verdict.reasons]) == (
+        "suspect",
+        ["worker_lost", "counters_differ"],
+    )
 
 
 def test_reasons_stand_by_weight_void_first() -> None:

@@ -9,10 +9,11 @@ from random import Random
 
 import pytest
 
-from loadtest.azure_trace import TraceRow
+from loadtest.lengths import PRESETS, LogNormal
 from loadtest.load_settings import LoadSettings
 from loadtest.plan import Target
-from loadtest.workload import PRESETS, LogNormal, PlannedRequest, Prompts, plan_requests, request_bytes
+from loadtest.traces.rows import TraceRow
+from loadtest.workload import PlannedRequest, Prompts, plan_requests, request_bytes
 from sim.core.requests import read_client_request
 
 S = 1_000_000_000
@@ -20,9 +21,9 @@ TARGET = Target("127.0.0.1", 8000, "")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("part", [0, 1], ids=["prompt", "reply"])
+@pytest.mark.parametrize("part", ["prompt", "output"])
 def test_a_preset_has_the_median_and_the_mean_it_is_made_from(preset, part):
-    lengths = PRESETS[preset][part]
+    lengths = getattr(PRESETS[preset], part)
     rng = Random(3)
     drawn = [lengths.draw(rng) for _ in range(60_000)]
 

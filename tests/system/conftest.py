@@ -1,10 +1,11 @@
-"""Real processes for the system tests: the command itself, bounded in time, always ended."""
+"""Real processes for the system tests: the command itself, bounded in time, always ended; and a real browser."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,9 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 COMMAND = [sys.executable, "-m", "loadtest.experiment"]
 READY_TIMEOUT_S = 40
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 @dataclass(frozen=True)
@@ -76,3 +88,16 @@ def topology_up(out: Path, *arguments: str) -> Iterator[Up]:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
         finish(process, 30)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        message = "no Chromium on PATH; get one with `apt-get install chromium`"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield started
+        started.close()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from loadtest.experiment.capacity_report import write_capacity_report
 from loadtest.experiment.capacity_result import fold_capacity
@@ -22,16 +19,6 @@ from tests.synthetic_run import Files, compare_run, histogram, load_run, write
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 DRAWN_TIMEOUT_MS = 60_000
 SHARED = {"ttft", "itl", "e2e", "lateness_tails", "processes_over_time"}
 COMPARE = SHARED | {
@@ -45,19 +32,6 @@ COMPARE = SHARED | {
 }
 CAPACITY = {"lag_by_rate", "cpu_by_rate", "events_per_read_by_rate", "itl_by_rate", "scaling"}
 RUN = SHARED | {"ttft_over_time", "load_over_time", "lengths", "orchestrator_lag"}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        message = "no Chromium on PATH; get one with `apt-get install chromium`"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield started
-        started.close()
 
 
 class Opened:

@@ -21,7 +21,7 @@ from loadtest.plan import LoadPlan
 from sim.core.settings import GenSettings
 
 ROOT = Path(__file__).parents[2]
-LOCUST = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest" / "locustfile.py")]
+LOCUSTFILE = ROOT / "loadtest" / "locustfile.py"
 BOUND_S = 40.0
 
 
@@ -62,10 +62,13 @@ class Run:
 
 
 @contextlib.asynccontextmanager
-async def locust(out: Path, *arguments: str) -> AsyncIterator[Run]:
+async def locust(
+    out: Path, *arguments: str, locustfile: Path = LOCUSTFILE, cwd: Path | None = None
+) -> AsyncIterator[Run]:
     process = await asyncio.create_subprocess_exec(
-        *LOCUST,
+        *(sys.executable, "-m", "locust", "-f", str(locustfile)),
         *arguments,
+        cwd=cwd,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

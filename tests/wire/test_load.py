@@ -14,6 +14,7 @@ import pytest
 
 from loadtest.load_settings import LoadSettings
 from loadtest.plan import LoadPlan
+from loadtest.shares import SEQS_PER_COPY
 from loadtest.workload import plan_requests
 from sim.core.chunks import full_answer
 from sim.core.histogram import LogHistogram
@@ -331,7 +332,7 @@ async def test_by_hand_two_users_are_two_copies_and_no_files_are_written(tmp_pat
             code = await run.end()
 
     assert code == 0
-    assert sorted(map(number_of, server.requests)) == [0, 1, 2, 3, 4, 5]
+    assert sorted(map(number_of, server.requests)) == [*numbers_of(0, 3), *numbers_of(1, 3)]
     rows = re.findall(r"^(POST|TTFT|ITL|) +(\w.*?)  +(\d+) +0\(", run.stderr, re.MULTILINE)
     assert sorted(rows) == [
         ("", "Aggregated", "24"), ("ITL", "ITL (stream mean)", "6"), ("POST", "E2E", "6"),
@@ -348,10 +349,15 @@ def asked_by(server):
     return [request.json["max_tokens"] for request in server.requests]
 
 
-async def test_by_hand_every_process_sends_a_copy_of_its_own_seed_and_none_is_left(tmp_path):
+def numbers_of(copy, count):
+    """Numbers of the first requests of a copy."""
+    return [copy * SEQS_PER_COPY + seq for seq in range(count)]
+
+
+async def test_by_hand_processes_share_every_copy_and_none_is_left(tmp_path):
     port = free_port()
     load = {"lengths": "azure-code", "streams": 4, "ramp_s": 0.0}
-    arguments = ["--headless", "--processes", "2", "-u", "2", "-r", "2", "-t", "3s", "--only-summary", "-L", "WARNING"]
+    arguments = ["--headless", "--processes", "2", "-u", "2", "-r", "2", "--only-summary", "-L", "WARNING"]
     arguments += ["--master-bind-host", "127.0.0.1", "--master-bind-port", str(port), "--master-port", str(port)]
     arguments += [argument for key, value in load.items() for argument in ("--set", f"{key}={value}")]
     async with scripted(as_asked) as server, locust(tmp_path, *arguments, "--host", server.url) as run:
@@ -360,10 +366,12 @@ async def test_by_hand_every_process_sends_a_copy_of_its_own_seed_and_none_is_le
             os.killpg(run.process.pid, 0)
 
     settings = LoadSettings(**load)
-    seeds = (settings.seed, settings.seed + 10_000)
-    due = [request.output_tokens for seed in seeds for request in plan_requests(settings, seed)]
-    assert sorted(asked_by(server)) == sorted(due)
-    assert sorted(map(number_of, server.requests)) == [0, 0, 1, 1, 2, 2, 3, 3]
+    due = [
+        (copy * SEQS_PER_COPY + request.seq, request.output_tokens)
+        for copy in (0, 1)
+        for request in plan_requests(settings, settings.seed + copy)
+    ]
+    assert sorted(zip(map(number_of, server.requests), asked_by(server), strict=True)) == due
 
 
 async def test_by_hand_usage_of_unknown_servers_is_noted_and_failures_are_locusts_own(tmp_path):
@@ -452,7 +460,7 @@ REFUSED = {
     "unknown name": (["--host", "http://no.such.host.invalid:1"], "host: 'no.such.host.invalid' cannot be resolved"),
     "no plan file": (["--plan", "/no/such/plan.json"], "plan: cannot read /no/such/plan.json"),
     "too many streams": (["--host", "http://h:1", "--set", "streams=900000"], "streams: 900000 streams"),
-    "two processes": (["--plan", "p.json", "--master"], "--plan: a plan is run by one process"),
+    "no operations address": (["--host", "http://h:1", "--ops", "9000"], "--ops: '9000' is not of the form HOST:PORT"),
 }
 
 
