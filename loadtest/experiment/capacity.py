@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import dataclasses
 import json
 import time
@@ -26,7 +25,7 @@ from loadtest.experiment.capacity_slo import FAIL, PASS, UNATTRIBUTABLE, Outcome
 from loadtest.experiment.gate import run_gate
 from loadtest.experiment.load_process import start_load
 from loadtest.experiment.ports import free_ports
-from loadtest.experiment.processes import ChildFailedError, ChildProcess
+from loadtest.experiment.processes import ChildProcess
 from loadtest.experiment.rundir import RunDirectory
 from loadtest.experiment.steps import (
     finish_load,
