@@ -22,6 +22,7 @@ def probe(rate: float, *, lag_ms: float = 3.0, **changes: Any) -> dict[str, Any]
     figures = {
         "rate_tok_s": float(round(rate)),
         "step_s": STREAMS / rate,
+        "uneven_share": 0.0,
         "chunks_per_s": rate,
         "relayed_share": 1.0,
         "cpu_us_per_chunk": 25.0,

@@ -139,6 +139,7 @@ class _Place:
             loads,
             probe_s=self._options.probe_s,
             tokens_per_chunk=scenario.gen.tokens_per_chunk,
+            lockstep=scenario.gen.emission == "lockstep",
         )
         await watch.run(prober.ready())
         await asyncio.sleep(_WARM_UP_S)

@@ -14,9 +14,10 @@ __all__ = ["Reading", "probe_figures"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What gen and the two loads have counted by ``t_s``; CPU in s by process."""
+    """What gen and the two loads have counted; gen was read at ``gen_t_s``, the CPU in s by process at ``t_s``."""
 
     t_s: float
+    gen_t_s: float
     gen: Mapping[str, Any]
     standing: Mapping[str, Any]
     standing_lag: LogHistogram
@@ -38,10 +39,11 @@ def probe_figures(
     after: Reading,
     *,
     tokens_per_chunk: int,
+    lockstep: bool,
     workers_share_cpu: bool,
 ) -> dict[str, Any]:
     """The figures of a probe; ``blocks`` are the workers' own.  Lag is the worst worker's, counts are summed."""
-    wall_s = after.t_s - before.t_s
+    wall_s, gen_wall_s = after.t_s - before.t_s, after.gen_t_s - before.gen_t_s
     own_s = sum(block.wall_ns for block in blocks.values()) / len(blocks) / 1e9
     chunks, events, reads = (sum(getattr(b, key) for b in blocks.values()) for key in ("chunks", "events", "reads"))
     shares = [block.cpu_ns / block.wall_ns for block in blocks.values()]
@@ -55,8 +57,9 @@ def probe_figures(
     return {
         "rate_tok_s": rate_tok_s,
         "step_s": streams / rate_tok_s,
+        "uneven_share": streams / rate_tok_s / wall_s if lockstep else 0.0,
         "chunks_per_s": chunks / own_s,
-        "relayed_share": chunks / own_s * tokens_per_chunk / max(1.0, due / wall_s),
+        "relayed_share": chunks / own_s * tokens_per_chunk / max(1.0, due / gen_wall_s),
         "cpu_us_per_chunk": sum(block.cpu_ns for block in blocks.values()) / 1e3 / chunks,
         "cpu_share": sum(shares),
         "busiest_core_share": sum(shares) if workers_share_cpu else max(shares),
@@ -74,8 +77,8 @@ def probe_figures(
         "ttft_n": ttft.count,
         "failed_streams": _failed(after) - _failed(before),
         "due_tokens": due,
-        "gen_due_share": due / wall_s / rate_tok_s,
-        "gen_written_share": written / wall_s / rate_tok_s,
+        "gen_due_share": due / gen_wall_s / rate_tok_s,
+        "gen_written_share": written / gen_wall_s / rate_tok_s,
         "gen_late_p99_s": gen_late.quantile_s(0.99) or 0.0,
         "gen_cpu_share": cpu["gen0"],
         "load_cpu_share": cpu["load"],

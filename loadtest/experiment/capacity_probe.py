@@ -46,6 +46,7 @@ class Prober:
         *,
         probe_s: float,
         tokens_per_chunk: int,
+        lockstep: bool,
     ) -> None:
         self._topology = topology
         self._session = session
@@ -53,6 +54,7 @@ class Prober:
         self._pids = {"gen0": topology.pid("gen0"), "load": loads["standing"][0].process.pid}
         self._probe_s = probe_s
         self._tokens_per_chunk = tokens_per_chunk
+        self._lockstep = lockstep
         workers = len(topology.orchestrators)
         self._share_cpu = 0 < len(topology.pinning.orchestrator) < workers
         self.streams = 0
@@ -88,6 +90,7 @@ class Prober:
             before,
             after,
             tokens_per_chunk=self._tokens_per_chunk,
+            lockstep=self._lockstep,
             workers_share_cpu=self._share_cpu,
         )
 
@@ -155,14 +158,20 @@ class Prober:
             raise ChildFailedError(f"a worker of the orchestrator relayed nothing in a whole probe: {error}") from None
 
     async def _read(self) -> Reading:
-        gen, standing, short, health = await asyncio.gather(
-            self._topology.ops("gen0", "GET", "/admin/counters"),
+        (gen_t_s, gen), standing, short, health = await asyncio.gather(
+            self._gen(),
             self._get("standing", "/admin/counters"),
             self._get("short", "/admin/counters"),
             self._get("standing", "/admin/samples"),
         )
         cpu_s = {name: _cpu_s(pid) for name, pid in self._pids.items()}
-        return Reading(time.monotonic(), gen, standing, LogHistogram.from_json(health["lag"]), short, cpu_s)
+        return Reading(time.monotonic(), gen_t_s, gen, standing, LogHistogram.from_json(health["lag"]), short, cpu_s)
+
+    async def _gen(self) -> tuple[float, dict[str, Any]]:
+        """Gen's counters, and when it counted: midway between question and answer."""
+        asked_s = time.monotonic()
+        counters: dict[str, Any] = await self._topology.ops("gen0", "GET", "/admin/counters")
+        return (asked_s + time.monotonic()) / 2, counters
 
     async def _get(self, load: str, path: str) -> dict[str, Any]:
         try:

@@ -32,7 +32,15 @@ _NEEDED = (
     *("policy", "engine", "workers", "phase", "rate_tok_s", "step_s", "cpu_us_per_chunk", "cpu_share"),
     *("busiest_core_share", "workers_share_cpu", "lag_p99_s", "events_per_read", "run_queue_wait_share", "steal_share"),
     *("itl_p99_s", "ttft_p95_s", "failed_streams", "relayed_share", "streams_by_worker"),
-    *("due_tokens", "gen_due_share", "gen_late_p99_s", "gen_cpu_share", "load_cpu_share", "load_lag_p99_s"),
+    *(
+        "due_tokens",
+        "uneven_share",
+        "gen_due_share",
+        "gen_late_p99_s",
+        "gen_cpu_share",
+        "load_cpu_share",
+        "load_lag_p99_s",
+    ),
 )
 
 Key = tuple[str, str, int]

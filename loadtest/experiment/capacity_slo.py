@@ -74,7 +74,9 @@ def judge_probe(probe: Mapping[str, Any], slo: Slo) -> Outcome:
 
     A breach counts against the orchestrator when its core was busy, or gen, load and machine did their part.
     """
-    least_share = 1.0 - RATE_TOLERANCE - _UNALIGNED_TOKENS / max(1, probe["due_tokens"])
+    # A whole engine step more or less may fall into the time of either.
+    tolerance = RATE_TOLERANCE + probe["uneven_share"] + _UNALIGNED_TOKENS / max(1, probe["due_tokens"])
+    least_share = 1.0 - tolerance
     if probe["gen_due_share"] < least_share:
         return Outcome(UNATTRIBUTABLE, ("generator",))
     breaches = tuple(_breaches(probe, slo, least_share))

@@ -40,8 +40,8 @@ class Pacer(Protocol):
     def change_pace(self, settings: GenSettings, now_ns: int) -> int:
         """Go on at the pace of ``settings``; how many streams had begun and go on at it.
 
-        What is left of a gap that is under way shrinks or grows as the gaps do: streams that were evenly spread stay
-        so, and none gets a burst.  A token that is overdue, and the first one of a stream, keep their times.
+        What is left of a gap that is under way shrinks or grows as the gaps do, so streams that were evenly spread stay
+        so.  Tokens that are overdue, and the first one of a stream, keep their times.
         """
 
 
@@ -97,11 +97,19 @@ class Paced:
             self._wheel.cancel(phase.due_ns, phase.on_due)
 
     def change_pace(self, settings: GenSettings, now_ns: int) -> int:
-        """Every stream goes on at the pace of ``settings``, evenly spread as before."""
+        """Every stream goes on at the pace of ``settings``, evenly spread as before.
+
+        What is overdue is given out first, at the old pace: late streams would else all go on from about now.
+        """
         begun = [phase for phase in self._phases.values() if phase.begun]
         for phase in begun:
-            if phase.due_ns > now_ns and self._wheel.cancel(phase.due_ns, phase.on_due):
-                phase.due_ns = self._gaps.rescaled_ns(phase.due_ns, now_ns, settings)
+            if not self._wheel.cancel(phase.due_ns, phase.on_due):
+                continue
+            due_ns: int | None = phase.due_ns
+            while due_ns is not None and due_ns <= now_ns:
+                due_ns = phase.on_due(due_ns, now_ns)
+            if due_ns is not None:
+                phase.due_ns = self._gaps.rescaled_ns(due_ns, now_ns, settings)
                 self._wheel.schedule(phase.due_ns, phase.on_due)
         self._gaps.change(settings)
         self.fixed_ns = self._gaps.fixed_ns

@@ -40,6 +40,7 @@ def block(chunks, cpu_s, lag_ms, **changes):
 def reading(t_s, tokens, itl, ttft, lag, failed=0, cpu=(0.0, 0.0)):
     return Reading(
         t_s=t_s,
+        gen_t_s=t_s + 7.0,
         gen={
             "tokens": tokens,
             "pacing": {"tokens_due": tokens + 10, "lateness": histogram(*[1.0] * max(1, tokens // 1000)).to_json()},
@@ -51,7 +52,7 @@ def reading(t_s, tokens, itl, ttft, lag, failed=0, cpu=(0.0, 0.0)):
     )
 
 
-def figures(*, share=False, **changes):
+def figures(*, share=False, lockstep=False, **changes):
     before = reading(100.0, 5_000, histogram(400, 400), histogram(900), histogram(80))
     after = reading(
         102.0,
@@ -63,7 +64,9 @@ def figures(*, share=False, **changes):
         cpu=(0.8, 0.6),
     )
     blocks = {"orchestrator0": block(15_000, 0.6, 8.0), "orchestrator1": block(25_000, 1.0, 20.0, **changes)}
-    return probe_figures(20_000.0, 1000, blocks, before, after, tokens_per_chunk=1, workers_share_cpu=share)
+    return probe_figures(
+        20_000.0, 1000, blocks, before, after, tokens_per_chunk=1, lockstep=lockstep, workers_share_cpu=share
+    )
 
 
 def test_counts_are_summed_and_lag_is_the_worst_workers():
@@ -96,6 +99,11 @@ def test_client_and_gen_figures_are_of_the_time_in_between_alone():
     assert (found["gen_cpu_share"], found["load_cpu_share"]) == (pytest.approx(0.4), pytest.approx(0.3))
     assert found["failed_streams"] == 0
     assert figures(failed=3)["failed_streams"] == 3
+
+
+def test_in_lockstep_a_step_more_or_less_is_no_shortfall():
+    assert figures()["uneven_share"] == 0.0
+    assert figures(lockstep=True)["uneven_share"] == 0.025
 
 
 def test_what_waits_most_counts():

@@ -68,6 +68,11 @@ def test_a_few_tokens_are_no_shortfall_where_there_are_few():
     assert judge_probe(probe(RATE, **{**few, "relayed_share": 0.76}), Slo()) == Outcome(FAIL, ("slo:rate",))
 
 
+def test_a_whole_step_in_lockstep_is_no_shortfall():
+    assert judge_probe(probe(RATE, relayed_share=0.90), Slo()).state == FAIL
+    assert judge_probe(probe(RATE, relayed_share=0.90, uneven_share=0.08), Slo()).state == PASS
+
+
 def test_workers_that_share_a_cpu_may_wait_for_one_another():
     broken = probe(RATE, lag_ms=80, busiest_core_share=0.6, run_queue_wait_share=0.4, workers_share_cpu=True)
 

@@ -244,8 +244,10 @@ def test_a_first_token_keeps_its_time_when_the_pace_changes(emission):
     assert changed == 0
 
 
-@pytest.mark.parametrize("emission", ["paced", "lockstep"])
-def test_overdue_tokens_keep_their_times_when_the_pace_changes(emission):
+@pytest.mark.parametrize(
+    ("emission", "due_ms"), [("paced", [0, 20, 40, 60, 80, 140, 240]), ("lockstep", [0, 20, 40, 140, 240])]
+)
+def test_overdue_tokens_keep_their_times_when_the_pace_changes(emission, due_ms):
     bench = Bench(emission=emission, itl_ms=20)
     taker = bench.join()
     bench.loop.run_until(30 * MS)
@@ -253,7 +255,32 @@ def test_overdue_tokens_keep_their_times_when_the_pace_changes(emission):
     bench.pacer.change_pace(GenSettings(emission=emission, itl_ms=100), bench.loop.clock())
     bench.loop.run_until(250 * MS)
 
-    assert [due / MS for due in taker.due_ns] == [0, 20, 40, 140, 240]
+    assert [due / MS for due in taker.due_ns] == due_ms
+
+
+def test_streams_that_are_all_overdue_stay_evenly_spread_when_the_pace_changes():
+    bench = Bench(itl_ms=20)
+    takers = [bench.join(ready_ms=ready) for ready in (0, 5, 10, 15)]
+    bench.loop.run_until(30 * MS)
+    bench.loop.now_ns = 101 * MS
+    bench.pacer.change_pace(GenSettings(itl_ms=200), bench.loop.clock())
+    bench.loop.run_until(400 * MS)
+
+    nexts = sorted(next(due for due in taker.due_ns if due > 101 * MS) / MS for taker in takers)
+    assert [b - a for a, b in pairwise(nexts)] == pytest.approx([50, 50, 50])
+
+
+def test_a_stream_whose_last_token_is_overdue_ends_as_the_pace_changes():
+    bench = Bench(itl_ms=20)
+    taker = bench.join(wanted=3)
+    bench.loop.run_until(30 * MS)
+    bench.loop.now_ns = 90 * MS
+    bench.pacer.change_pace(GenSettings(itl_ms=5), bench.loop.clock())
+    bench.loop.run_until(200 * MS)
+
+    assert [due / MS for due in taker.due_ns] == [0, 20, 40]
+    assert len(bench.pacer) == 0
+    assert bench.loop.armed == []
 
 
 def test_jitter_goes_on_at_another_pace():
