@@ -18,6 +18,7 @@ from pathlib import Path
 
 from loadtest.experiment import compare, doctor, history, micro, profile, run_load
 from loadtest.experiment.cachegrind import check_valgrind
+from loadtest.experiment.capacity_verb import run_capacity
 from loadtest.experiment.conclusions import (
     CONCLUSIONS,
     EXIT_DONE,
@@ -197,6 +198,7 @@ _VERBS = {
     "micro": _micro,
     "profile": _profile,
     "doctor": _doctor,
+    "capacity": run_capacity,
     "up": _up,
     "report": _report,
     "history": history.append,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 
-__all__ = ["at_least_one", "positive", "whole"]
+__all__ = ["MOST_WORKERS", "at_least_one", "positive", "whole", "worker_counts", "workers"]
+
+MOST_WORKERS = 64
 
 
 def positive(text: str) -> float:
@@ -31,3 +33,18 @@ def at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
     return int(text)
+
+
+def workers(text: str) -> int:
+    """How many processes the orchestrator is."""
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_WORKERS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MOST_WORKERS}")
+    return int(text)
+
+
+def worker_counts(text: str) -> list[int]:
+    """Several such numbers, separated by commas."""
+    counts = [workers(part) for part in text.split(",")]
+    if len(set(counts)) < len(counts):
+        raise argparse.ArgumentTypeError(f"{text!r} names a number twice")
+    return counts

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.experiment import micro, profile
+from loadtest.experiment.capacity_verb import conclude_capacity
 from loadtest.experiment.fail_if_plan import gated
 from loadtest.experiment.fail_if_text import gates_text
 from loadtest.experiment.instruction_figures import count_figures, count_text
@@ -81,5 +82,10 @@ def conclude_micro(run_dir: Path, as_json: bool) -> int:
     return EXIT_DONE
 
 
-CONCLUSIONS = {"micro": conclude_micro, "instructions": conclude_count, "profile": conclude_profile}
+CONCLUSIONS = {
+    "micro": conclude_micro,
+    "instructions": conclude_count,
+    "profile": conclude_profile,
+    "capacity": conclude_capacity,
+}
 """How a run directory of each kind is concluded; those that are not here, by `conclude`."""

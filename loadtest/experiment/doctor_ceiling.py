@@ -83,11 +83,10 @@ def seconds_of(readings: Sequence[tuple[float, Mapping[str, Any], float | None]]
     """Seconds between readings of (time in s, gen's counters, the load's greatest lag since the one before)."""
     found = []
     for (t0, before, _), (t1, after, lag_s) in itertools.pairwise(readings):
-        late = LogHistogram.from_json(after["pacing"]["lateness"])
-        for index, count in LogHistogram.from_json(before["pacing"]["lateness"]).counts.items():
-            late.counts[index] -= count
-            late.count -= count
-        found.append(Second((after["tokens"] - before["tokens"]) / (t1 - t0), late.quantile_s(0.99), lag_s))
+        late, late_before = (LogHistogram.from_json(counted["pacing"]["lateness"]) for counted in (after, before))
+        found.append(
+            Second((after["tokens"] - before["tokens"]) / (t1 - t0), late.since(late_before).quantile_s(0.99), lag_s)
+        )
     return found
 
 

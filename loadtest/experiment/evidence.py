@@ -163,11 +163,18 @@ def _process(
         run_queue_wait_share=sum(block.run_queue_wait_ns for block in blocks) / wall_ns
         if by_block
         else figures["run_queue_wait_share"],
+        shares_cpu=role == "orchestrator" and _orchestrators_share(files),
         throttled_share=figures["throttled_share"],
         late_second_share=_late_seconds(files, name, window) if role == LOAD else None,
         lateness_p99_s=lateness_s,
         delivered_share=delivered,
     )
+
+
+def _orchestrators_share(files: RunFiles) -> bool:
+    """Whether the orchestrator's workers have fewer CPUs than they are."""
+    cpus = files.manifest["host"].get("pinning", {}).get("orchestrator", [])
+    return 0 < len(cpus) < int(files.manifest.get("orchestrator_workers", 1))
 
 
 def _p99(record: Mapping[str, Any] | None) -> float | None:
@@ -208,8 +215,8 @@ def _kernel_share(blocks: Sequence[Block], processes: Mapping[str, Mapping[str, 
     lag_ns = sum(block.lag.sum_ns for block in blocks)
     if lag_ns:
         return sum(block.lag_kernel.sum_ns for block in blocks) / lag_ns
-    lag = processes.get("orchestrator", {}).get("loop_lag_s")
-    return None if lag is None else lag["kernel_share"]
+    lags = [figures["loop_lag_s"] for figures in processes.values() if figures["role"] == "orchestrator"]
+    return max((lag["kernel_share"] for lag in lags if lag and lag["kernel_share"] is not None), default=None)
 
 
 def _events_per_read(blocks: Sequence[Block]) -> dict[str, float]:

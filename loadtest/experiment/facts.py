@@ -24,6 +24,8 @@ class ProcessFacts:
     cpu_share: float | None = None
     loop_cpu_share: float | None = None
     run_queue_wait_share: float | None = None
+    shares_cpu: bool = False
+    """Whether it is a worker of the orchestrator that has to share a CPU with another one."""
     throttled_share: float | None = None
     late_second_share: float | None = None
     """Share of seconds in which its own loop was ever later than `verdict.LATE_SECOND_S`."""

@@ -27,6 +27,7 @@ from loadtest.experiment.gate_cases import (
     policy_failure,
 )
 from loadtest.experiment.processes import ChildFailedError
+from loadtest.experiment.server_counters import combined
 from loadtest.experiment.topology import Topology
 from sim.core.handoff import HandoffError, ctx_request, gen_request, read_ctx_answer
 from sim.core.usage import Usage, rewrite_body
@@ -59,7 +60,7 @@ async def run_gate(topology: Topology, policies: Sequence[str], *, usage_by: str
 
 
 async def _run_cases(topology: Topology, policies: Sequence[str], usage_by: str) -> dict[str, Any]:
-    before = await topology.ops("orchestrator", "GET", "/admin/policy")
+    before, *_ = await topology.of_orchestrators("GET", "/admin/policy")
     own_names = await _own_names(topology, policies)
     async with (
         _direct(topology, "ctx0") as ctx,
@@ -68,7 +69,7 @@ async def _run_cases(topology: Topology, policies: Sequence[str], usage_by: str)
     ):
         references = await asyncio.gather(*(_reference(ctx, gen, case, usage_by) for case in CASES))
         played = {policy: await _play(topology, session, own_names, policy, references) for policy in policies}
-    await topology.ops("orchestrator", "POST", "/admin/policy", {"policy": before["policy"]})
+    await topology.of_orchestrators("POST", "/admin/policy", {"policy": before["policy"]})
     results = outcomes(own_names, played)
     return {
         "state": "equal" if all(result["state"] == "equal" for result in results.values()) else "differs",
@@ -121,7 +122,7 @@ async def _own_names(topology: Topology, policies: Sequence[str]) -> dict[str, s
 
 async def _switch(topology: Topology, policy: str) -> str:
     """Make ``policy`` the active one; its own name, which counters and errors go by, not by an alias."""
-    switched = await topology.ops("orchestrator", "POST", "/admin/policy", {"policy": policy})
+    switched, *_ = await topology.of_orchestrators("POST", "/admin/policy", {"policy": policy})
     own_name: str = switched["policy"]
     return own_name
 
@@ -160,9 +161,10 @@ async def _relayed(
 
 
 async def _counters(topology: Topology, policy: str) -> dict[str, Any]:
-    answer = await topology.ops("orchestrator", "GET", "/admin/counters")
-    counters: dict[str, Any] = answer["policies"][policy]
-    return counters
+    total: dict[str, Any] = {}
+    for counted in await topology.of_orchestrators("GET", "/admin/counters"):
+        total = combined(total, counted["policies"][policy], 1)
+    return total
 
 
 def _body_difference(case: str, reference: _Reference, got: Mapping[str, Any]) -> Difference | None:

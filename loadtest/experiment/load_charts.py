@@ -140,16 +140,19 @@ def lateness_tails(files: RunFiles) -> Figure | None:
 
 
 def orchestrator_lag(files: RunFiles) -> Figure | None:
-    """Tail of the orchestrator's loop lag over the whole run: in all, and each side's part."""
-    record = files.samples.get("orchestrator", {})
+    """Tail of the loop lag of all the orchestrator's workers over the whole run: in all, and each side's part."""
+    records = [record for name, record in files.samples.items() if role_of(name) == "orchestrator"]
     data = []
     for key, name, dash in (
         ("lag", "lag", "solid"),
         ("lag_loop", "loop's part", "dash"),
         ("lag_kernel", "kernel's part", "dot"),
     ):
-        if key in record:
-            data += _tail(name, LogHistogram.from_json(record[key]), {"dash": dash})
+        together = LogHistogram()
+        for record in records:
+            if key in record:
+                together.merge(LogHistogram.from_json(record[key]))
+        data += _tail(name, together, {"dash": dash})
     return tail_figure(data, 340, "lag") if data else None
 
 

@@ -19,10 +19,17 @@ __all__ = ["start_load"]
 
 
 async def start_load(
-    topology: Topology, scenario: Scenario, ops_port: int, *, gen_alone: bool = False, workers: int = 1
+    topology: Topology,
+    scenario: Scenario,
+    ops_port: int,
+    *,
+    gen_alone: bool = False,
+    workers: int = 1,
+    stop_timeout_s: int = 0,
 ) -> ChildProcess:
     """Start Locust against the topology's orchestrator, or its gen server; its results go into the run directory.
 
+    When asked to end, it stops sending and gives live streams ``stop_timeout_s`` to finish.
     With two ``workers`` or more the child is their master, and ends them when it is ended.  ChildFailedError if a
     worker does not reach it.
     """
@@ -42,6 +49,7 @@ async def start_load(
     plan_path = run_dir / "plan.json"
     plan.write(plan_path)
     argv = [*_LOCUST, "--headless", "-u", "1", "-r", "1", "--only-summary", "--host", host, "--plan", str(plan_path)]
+    argv += ["--stop-timeout", str(stop_timeout_s)] if stop_timeout_s else []
     logs, cpus = run_dir / "logs", topology.pinning.others
     if workers == 1:
         return await ChildProcess.start("locust", argv, logs / "locust.log", cpus, announces=False)

@@ -1,8 +1,8 @@
 """Memory of each process of a run: what it grew to, what that is per stream, and whether it went on growing.
 
 Growth counts from a process's first sample, before any stream, to its greatest; it is shared out among the most
-streams that were live at once.  A leak would show as growth in the second half of the measured time, once every
-stream is there.
+streams that were live at once; of several orchestrators each has the part that it began.  A leak would show as
+growth in the second half of the measured time, once every stream is there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from loadtest.experiment.process_figures import Window, samples_by_process
 from loadtest.experiment.run_files import RunFiles
+from loadtest.experiment.server_counters import streams_by_server
 
 __all__ = ["memory_figures", "most_live"]
 
@@ -22,10 +23,15 @@ _FEWEST_STREAMS = 100
 def memory_figures(files: RunFiles, window: Window | None) -> dict[str, Any]:
     """The ``memory`` part of a run's result; bytes, None for what cannot be said."""
     streams = most_live(files.streams)
+    by_worker = streams_by_server(files.counters, "orchestrator")
+    begun = sum(by_worker.values())
+    held = {name: round(streams * count / begun) for name, count in by_worker.items() if begun}
     return {
         "most_live_streams": streams,
         "processes": {
-            name: _process(samples, window, streams) for name, samples in samples_by_process(files).items() if samples
+            name: _process(samples, window, held.get(name, streams))
+            for name, samples in samples_by_process(files).items()
+            if samples
         },
     }
 

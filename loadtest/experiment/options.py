@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 
 from loadtest.experiment.argument_types import at_least_one as _at_least_one
-from loadtest.experiment.argument_types import positive
+from loadtest.experiment.argument_types import positive, workers
 from loadtest.experiment.argument_types import whole as _whole
 from loadtest.experiment.fail_if_plan import add_gate_options
 from loadtest.experiment.history import add_history
 from loadtest.experiment.load_options import add_load_options
+from loadtest.experiment.options_capacity import add_capacity
 
 __all__ = ["AT_TOK_S", "BLOCK_DEFAULTS", "parser", "positive"]
 
@@ -27,6 +28,7 @@ examples:
   disagg-sim compare --counter instructions       the same in user instructions, on any box
   disagg-sim run azure-conv --duration 60         one load run
   disagg-sim micro filter-off filter-on           what each costs per chunk, timed alone
+  disagg-sim capacity filter-off filter-on        the highest rate that each holds
   disagg-sim profile parse                        where a chunk's microseconds go under a policy
   disagg-sim report runs/compare-...              the report again, from its files
 
@@ -93,6 +95,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="split the load among N Locust workers and a master (default 1: one process)",
     )
+    _add_workers(run)
+
+    add_capacity(verbs.add_parser("capacity", help="which rate does the orchestrator hold?"), _add_topology_options)
 
     profile = verbs.add_parser("profile", help="where do a chunk's microseconds go? (needs py-spy)")
     profile.add_argument(
@@ -115,6 +120,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--duration", type=positive, default=None, metavar="S", help="end after S seconds (default: Ctrl-C)"
     )
+    _add_workers(up)
     up.add_argument("--json", action="store_true", help="print the addresses as JSON")
 
     report = verbs.add_parser("report", help="rebuild result.json and report.html from a run directory")
@@ -150,6 +156,16 @@ def _add_run_options(verb: argparse.ArgumentParser, scenario: str | None) -> Non
     verb.add_argument("--streams", type=_at_least_one, default=None, metavar="N", help="streams of a staggered load")
     add_load_options(verb)
     verb.add_argument("--json", action="store_true", help="print the result as JSON; progress goes to stderr")
+
+
+def _add_workers(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--orchestrator-workers",
+        type=workers,
+        default=1,
+        metavar="N",
+        help="processes of the orchestrator, on one data port (SO_REUSEPORT), each with an operations port (default 1)",
+    )
 
 
 def _add_micro(micro: argparse.ArgumentParser) -> None:

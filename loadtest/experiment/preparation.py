@@ -17,7 +17,7 @@ from loadtest.scenario import Scenario
 from loadtest.socket_limits import descriptors_of_a_relay, raise_descriptor_limit, relay_shortfall
 from sim.core.settings import SettingError
 
-__all__ = ["head_of", "prepare"]
+__all__ = ["head_of", "prepare", "scenario_json", "worker_notes"]
 
 
 def prepare(
@@ -30,14 +30,12 @@ def prepare(
     """
     _check_descriptors(scenario)
     cpus = usable_cpus()
-    pinning = pinning_of(cpus, wanted=not options.no_pin)
+    workers = getattr(options, "orchestrator_workers", 1)
+    pinning = pinning_of(cpus, wanted=not options.no_pin, workers=workers)
     manifest = {
         **head_of(pinning),
-        "scenario": {
-            "name": scenario.name,
-            "description": scenario.description,
-            **{table: dataclasses.asdict(settings) for table, settings in scenario.tables().items()},
-        },
+        **({"orchestrator_workers": workers, "notes": worker_notes(pinning, workers)} if workers > 1 else {}),
+        "scenario": scenario_json(scenario),
         "seed": scenario.load.seed,
         "notes": notes_of(scenario.load),
         **plan,
@@ -47,6 +45,27 @@ def prepare(
     if earlier is not None:
         run.write_json(BASELINE_FILE, earlier)
     return run, Topology(run.path, pinning)
+
+
+def scenario_json(scenario: Scenario) -> dict[str, Any]:
+    """A scenario as a manifest holds it, every setting of it."""
+    return {
+        "name": scenario.name,
+        "description": scenario.description,
+        **{table: dataclasses.asdict(settings) for table, settings in scenario.tables().items()},
+    }
+
+
+def worker_notes(pinning: Pinning, workers: int) -> list[str]:
+    """What the machine cannot certify of an orchestrator of several processes, if there is anything."""
+    cpus = len(pinning.orchestrator)
+    if not cpus or cpus >= workers:
+        return []
+    note = (
+        f"{workers} workers of the orchestrator share {cpus} CPU{'s' if cpus > 1 else ''} and wait for one another: "
+        f"their lag, and what they would carry with a CPU each, cannot be certified here; that takes {workers + 1} CPUs"
+    )
+    return [note]
 
 
 def head_of(pinning: Pinning) -> dict[str, Any]:

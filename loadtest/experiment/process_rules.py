@@ -31,7 +31,7 @@ def process_reasons(facts: Facts) -> Iterator[Reason]:
 
 def _starved(process: ProcessFacts) -> Iterator[Reason]:
     role, who = process.role, _who(process)
-    own = role == "orchestrator"
+    own = role == "orchestrator" and not process.shares_cpu  # workers on one CPU wait for one another by design
     suspect = limits.ORCHESTRATOR_WAIT_SUSPECT if own else limits.OTHERS_WAIT_SUSPECT
     void = limits.ORCHESTRATOR_WAIT_VOID if own else limits.OTHERS_WAIT_VOID
     wait, throttled = process.run_queue_wait_share, process.throttled_share
@@ -62,7 +62,7 @@ def _saturated(process: ProcessFacts) -> Iterator[Reason]:
         limits.SATURATED_SUSPECT,
         limits.SATURATED_VOID,
         lambda limit: (
-            f"the orchestrator's core is saturated: its loop ran {percent(share or 0)} of the time in its dearest "
+            f"{_who(process)}'s core is saturated: its loop ran {percent(share or 0)} of the time in its dearest "
             f"arm (limit {limit}), so queues and not policies set the cost"
         ),
     )
@@ -112,7 +112,7 @@ def _too_slow(process: ProcessFacts) -> Iterator[Reason]:
 def _who(process: ProcessFacts) -> str:
     match process.role:
         case "orchestrator":
-            return "the orchestrator"
+            return "the orchestrator" if process.name == "orchestrator" else f"the orchestrator's worker {process.name}"
         case "load":
             worker = "" if process.name == process.role else f", worker {process.name}"
             return f"the load generator (Locust{worker})"

@@ -17,6 +17,7 @@ from typing import Any
 
 from loadtest.experiment.facts import Mismatch
 from loadtest.experiment.run_files import RunFiles
+from loadtest.experiment.server_counters import role_total
 
 __all__ = ["Row", "mismatches", "reconcile", "reconciliation_json"]
 
@@ -94,8 +95,8 @@ def reconcile(files: RunFiles) -> list[Row] | None:
     if files.equality is not None and files.counters_before is None:
         return None
     parties = {
-        "gen": _growth(files, "gen"),
-        "orchestrator": _growth(files, "orchestrator"),
+        "gen": role_total(files.counters, "gen", files.counters_before),
+        "orchestrator": role_total(files.counters, "orchestrator", files.counters_before),
         "client": files.client or {},
     }
     cancelled = _at(parties["client"], "streams.cancelled") or 0
@@ -106,7 +107,7 @@ def reconcile(files: RunFiles) -> list[Row] | None:
         row = Row(what, counts, *_rule(what, parties["client"])) if cancelled else Row(what, counts)
         if len(row.counts) > 1:
             rows.append(row)
-    cached = _cached_tokens(_growth(files, "ctx"), parties["client"])
+    cached = _cached_tokens(role_total(files.counters, "ctx", files.counters_before), parties["client"])
     return rows if cached is None else [*rows, cached]
 
 
@@ -167,25 +168,3 @@ def _at(counters: Mapping[str, Any], name: str) -> int | None:
     for part in name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value if isinstance(value, int) else None
-
-
-def _growth(files: RunFiles, role: str) -> dict[str, Any]:
-    """Counters of all servers of a role added up, less what they stood at before the load; {} without any."""
-    total: dict[str, Any] = {}
-    for name, counters in files.counters.items():
-        if name.startswith(role):
-            before = (files.counters_before or {}).get(name, {})
-            total = _combine(total, _combine(counters, before, -1), 1)
-    return total
-
-
-def _combine(left: Mapping[str, Any], right: Mapping[str, Any], sign: int) -> dict[str, Any]:
-    """``left`` + ``sign`` * ``right`` over nested whole numbers; anything else is left out."""
-    result: dict[str, Any] = {}
-    for key in {**left, **right}:
-        a, b = left.get(key, 0), right.get(key, 0)
-        if isinstance(a, Mapping) or isinstance(b, Mapping):
-            result[key] = _combine(a if isinstance(a, Mapping) else {}, b if isinstance(b, Mapping) else {}, sign)
-        elif isinstance(a, int) and isinstance(b, int):
-            result[key] = a + sign * b
-    return result

@@ -6,14 +6,10 @@ own script draws them with the charting library that is in the page too.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from loadtest.experiment import compare_charts, load_charts, sentences
 from loadtest.experiment.asked import asked_words
@@ -22,15 +18,13 @@ from loadtest.experiment.figures import Figure, looks_of
 from loadtest.experiment.latency_wording import goodput_sentence, latency_rows, latency_sentences
 from loadtest.experiment.number_formats import FILTERS, duration
 from loadtest.experiment.process_figures import Window, measured_window
+from loadtest.experiment.report_page import REPORT_NAME, page_parts, plain, template
 from loadtest.experiment.result import judged_rounds
 from loadtest.experiment.run_files import RunFiles
 from loadtest.experiment.rundir import write_whole
 from sim.core.histogram import LogHistogram
 
 __all__ = ["REPORT_NAME", "render_report", "write_report"]
-
-REPORT_NAME = "report.html"
-_HERE = Path(__file__).parent
 
 
 def write_report(run_dir: Path, result: Mapping[str, Any]) -> Path:
@@ -42,14 +36,9 @@ def write_report(run_dir: Path, result: Mapping[str, Any]) -> Path:
 
 def render_report(files: RunFiles, result: Mapping[str, Any]) -> str:
     """The whole page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-    environment.filters.update(FILTERS)
     words = _compare_words(files, result) if files.kind == "compare" else _run_words(result)
     drawn = _compare_figures(files, result) if files.kind == "compare" else _run_figures(files)
-    figures = {name: figure for name, figure in drawn.items() if figure is not None}
-    return environment.get_template("report.html.j2").render(
+    return template("report.html.j2").render(
         kind=files.kind,
         result=result,
         manifest=files.manifest,
@@ -68,11 +57,7 @@ def render_report(files: RunFiles, result: Mapping[str, Any]) -> str:
         instruments=_instruments(files),
         command=shlex.join(files.manifest["command"]),
         facts=_facts(files),
-        figures=figures,
-        figures_json=_embedded(figures),
-        css=(_HERE / "report.css").read_text(),
-        script=(_HERE / "report.js").read_text(),
-        plotly=(resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8"),
+        **page_parts(drawn),
         **words,
     )
 
@@ -156,6 +141,8 @@ def _run_words(result: Mapping[str, Any]) -> dict[str, Any]:
             f"{relay['chunks']:,} chunks of {relay['requests']:,} requests."
         )
         answers.append(sentences.qualified(text, result["verdict"]["state"]))
+    if relay.get("streams_by_worker"):
+        answers.append(sentences.workers_sentence(relay["streams_by_worker"]))
     return {"answers": answers, "looks": {}}
 
 
@@ -239,28 +226,7 @@ def _facts(files: RunFiles) -> list[tuple[str, str]]:
         rows.append(("blocks", f"{block:g} s from switch to switch, the first {settle:g} s of each dropped"))
     for table in ("ctx", "gen", "orchestrator", "load"):
         settings = manifest["scenario"].get(table, {})
-        rows.append((f"[{table}]", ", ".join(f"{key} {_plain(value)}" for key, value in settings.items())))
-    rows += [(f"host {key.replace('_', ' ')}", _plain(value)) for key, value in manifest["host"].items()]
+        rows.append((f"[{table}]", ", ".join(f"{key} {plain(value)}" for key, value in settings.items())))
+    rows += [(f"host {key.replace('_', ' ')}", plain(value)) for key, value in manifest["host"].items()]
     rows.append(("versions", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())))
     return rows
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return " ".join(_plain(item) for item in value) or "none"
-    return "-" if value in (None, "") else str(value)
-
-
-def _embedded(figures: Mapping[str, Figure]) -> str:
-    """JSON that can stand inside a script element whatever a name holds; numbers need no more than 6 digits."""
-    return json.dumps(_rounded(figures), separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, Mapping):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list) else value

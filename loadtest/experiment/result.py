@@ -17,11 +17,12 @@ from loadtest.experiment.client_figures import client_figures
 from loadtest.experiment.evidence import equality_facts, gather, round_facts
 from loadtest.experiment.facts import Facts
 from loadtest.experiment.memory_figures import memory_figures
-from loadtest.experiment.process_figures import measured_window, process_figures
+from loadtest.experiment.process_figures import measured_window, process_figures, role_of
 from loadtest.experiment.reconcile import reconcile, reconciliation_json
 from loadtest.experiment.request_cost import RUN_HAS_NO_COUNTS, request_cost, without_request_cost
 from loadtest.experiment.rounds import Arm, JudgedRounds, RoundRules, judge_rounds
 from loadtest.experiment.run_files import FURTHER_STARTS, KINDS, RunFiles
+from loadtest.experiment.server_counters import role_total, streams_by_server
 from loadtest.experiment.starts import across_starts
 from loadtest.experiment.stats import Estimate, paired_difference
 from loadtest.experiment.verdict import judge
@@ -146,11 +147,12 @@ def _shared(
     client: Mapping[str, Any],
     reconciliation: Mapping[str, Any],
 ) -> dict[str, Any]:
-    orchestrator = files.counters.get("orchestrator", {})
-    relay = next((process for process in facts.processes if process.role == "orchestrator"), None)
+    orchestrator = role_total(files.counters, "orchestrator")
+    relays = [process for process in facts.processes if process.role == "orchestrator"]
+    waits = [relay.run_queue_wait_share for relay in relays if relay.run_queue_wait_share is not None]
     return {
         "machine": {
-            "orchestrator_run_queue_wait_share": None if relay is None else relay.run_queue_wait_share,
+            "orchestrator_run_queue_wait_share": max(waits, default=None),
             "steal_share": facts.steal_share,
             "kernel_lag_share": facts.kernel_lag_share,
         },
@@ -164,10 +166,16 @@ def _shared(
 
 def _relay_figures(files: RunFiles, seconds: float | None) -> dict[str, Any]:
     """What the relay did over its whole life; CPU from its samples, so a run's first second is not in it."""
-    counters = files.counters.get("orchestrator", {})
+    counters = role_total(files.counters, "orchestrator")
     chunks, events, reads = (counters.get(key) for key in ("chunks", "events", "reads"))
-    samples = files.samples.get("orchestrator", {}).get("samples", [])
+    samples = [
+        sample
+        for name, record in files.samples.items()
+        if role_of(name) == "orchestrator"
+        for sample in record.get("samples", [])
+    ]
     cpu_s = sum(sample["cpu_s"] for sample in samples) if samples else None
+    streams = streams_by_server(files.counters, "orchestrator")
     return {
         "chunks": chunks,
         "events": events,
@@ -178,6 +186,7 @@ def _relay_figures(files: RunFiles, seconds: float | None) -> dict[str, Any]:
         **without_request_cost(RUN_HAS_NO_COUNTS),
         "events_per_read": events / reads if events and reads else None,
         "chunks_per_s": chunks / seconds if chunks and seconds else None,
+        "streams_by_worker": streams if len(streams) > 1 else None,
     }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FURTHER_STARTS", "KINDS", "RunFiles", "read_lines"]
+__all__ = ["FURTHER_STARTS", "KINDS", "RunFiles", "read_lines", "read_object"]
 
 FURTHER_STARTS = "start-*"
 """Directories of a run's further process starts, each a run directory of its own."""
@@ -74,14 +74,14 @@ class RunFiles:
             raise FileNotFoundError(f"{path / 'manifest.json'} is missing")
         return cls(
             path=path,
-            manifest=_checked(_object(path / "manifest.json") or {}, path / "manifest.json"),
+            manifest=_checked(read_object(path / "manifest.json") or {}, path / "manifest.json"),
             blocks=read_lines(path / "blocks.jsonl", _NEEDED_OF_A_BLOCK),
-            samples=_object(path / "samples.json") or {},
-            counters=_object(path / "counters.json") or {},
-            counters_before=_object(path / "counters_before.json"),
+            samples=read_object(path / "samples.json") or {},
+            counters=read_object(path / "counters.json") or {},
+            counters_before=read_object(path / "counters_before.json"),
             streams=read_lines(path / "streams.jsonl", _NEEDED_OF_A_STREAM),
-            client=_object(path / "client.json", "streams"),
-            equality=_object(path / "equality.json", "state", "streams", "policies", "dead_path"),
+            client=read_object(path / "client.json", "streams"),
+            equality=read_object(path / "equality.json", "state", "streams", "policies", "dead_path"),
         )
 
     @property
@@ -94,7 +94,8 @@ class RunFiles:
         return self.manifest.get("scenario", {}).get(table, {}).get(name, default)
 
 
-def _object(path: Path, *needed: str) -> dict[str, Any] | None:
+def read_object(path: Path, *needed: str) -> dict[str, Any] | None:
+    """The JSON object in a file, None if there is none.  ValueError if it is something else or lacks a key."""
     if not path.exists():
         return None
     try:

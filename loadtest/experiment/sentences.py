@@ -14,6 +14,7 @@ __all__ = [
     "rounds_sentence",
     "streams_sentence",
     "verdict_line",
+    "workers_sentence",
 ]
 
 _HEADLINES = {
@@ -26,6 +27,12 @@ _HEADLINES = {
 def verdict_line(verdict: Mapping[str, Any]) -> str:
     """What the verdict's state asks of the reader."""
     return _HEADLINES[verdict["state"]]
+
+
+def workers_sentence(by_worker: Mapping[str, int]) -> str:
+    """How the kernel dealt the connections out to several orchestrators."""
+    shares = ", ".join(f"{name} {count:,}" for name, count in by_worker.items())
+    return f"Streams by worker of the orchestrator, as the kernel dealt connections out: {shares}."
 
 
 def qualified(sentence: str, state: str) -> str:

@@ -53,8 +53,8 @@ async def wait_for_streams(topology: Topology, wanted: int, within_s: float) -> 
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s + STREAMS_GRACE_S):
             while True:
-                counters = await topology.ops("orchestrator", "GET", "/admin/counters")
-                live = counters["streams"]["live"]
+                counters = await topology.of_orchestrators("GET", "/admin/counters")
+                live = sum(counted["streams"]["live"] for counted in counters)
                 if live >= wanted:
                     return
                 await asyncio.sleep(POLL_S)
@@ -93,6 +93,8 @@ async def start_topology(
     options: argparse.Namespace, topology: Topology, watch: Watch, scenario: Scenario, policies: list[str]
 ) -> None:
     """Start the servers under the watch's eye and say where they are."""
-    await watch.run(topology.start(scenario, policies, unix_upstreams=options.unix))
+    workers = getattr(options, "orchestrator_workers", 1)
+    await watch.run(topology.start(scenario, policies, unix_upstreams=options.unix, workers=workers))
     watch.children += topology.children
-    progress(f"servers up: orchestrator {topology.url}, operations {topology.address('orchestrator')}")
+    operations = ", ".join(topology.address(name) for name in topology.orchestrators)
+    progress(f"servers up: orchestrator {topology.url}, operations {operations}")

@@ -155,6 +155,8 @@ def _run(result: Mapping[str, Any]) -> list[str]:
             f"requests included{'' if per_read is None else f'; {per_read:.2f} events per read'}."
         )
         lines += wrapped(sentences.qualified(text, result["verdict"]["state"]))
+    if relay.get("streams_by_worker"):
+        lines += wrapped(sentences.workers_sentence(relay["streams_by_worker"]))
     lines += wrapped(f"{sentences.streams_sentence(client['streams'])} {_counters(result)}")
     return lines
 

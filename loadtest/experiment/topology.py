@@ -36,13 +36,23 @@ class Pinning:
     orchestrator: frozenset[int]
     others: frozenset[int]
 
+    def of_worker(self, index: int, workers: int) -> frozenset[int]:
+        """CPUs of one worker of the orchestrator: one of its own if there is one for each, else all of them."""
+        if len(self.orchestrator) < workers:
+            return self.orchestrator
+        return frozenset(sorted(self.orchestrator)[index : index + 1])
 
-def pinning_of(cpus: Sequence[int], *, wanted: bool) -> Pinning:
-    """The last CPU for the orchestrator, the rest for the others; one CPU cannot be shared out."""
+
+def pinning_of(cpus: Sequence[int], *, wanted: bool, workers: int = 1) -> Pinning:
+    """The last CPUs for the orchestrator, one a worker, the rest, but one at least, for the others.
+
+    One CPU cannot be shared out.
+    """
     if not wanted or len(cpus) < 2:
         return Pinning(frozenset(), frozenset())
     ordered = sorted(cpus)
-    return Pinning(frozenset(ordered[-1:]), frozenset(ordered[:-1]))
+    first = max(1, len(ordered) - workers)
+    return Pinning(frozenset(ordered[first:]), frozenset(ordered[:first]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,49 +91,57 @@ class Topology:
         argv = [*_module("sim.gen_server"), "--listen", listen, "--ops", ops, *_flags(scenario.gen)]
         self.children.append(await ChildProcess.start("gen0", argv, logs / "gen0.log", self.pinning.others))
 
-    async def start(self, scenario: Scenario, policies: Sequence[str], *, unix_upstreams: bool = False) -> None:
+    async def start(
+        self, scenario: Scenario, policies: Sequence[str], *, unix_upstreams: bool = False, workers: int = 1
+    ) -> None:
         """Start ctx, gen and orchestrator and wait until the orchestrator has both; no policies: all built-in ones.
 
+        Several ``workers`` are processes orchestrator0, orchestrator1 ... that share one data port.
         ChildFailedError, with the child's last words, if one does not get ready.
         """
         self._session = aiohttp.ClientSession(timeout=_OPS_TIMEOUT)
         logs = self.run_dir / "logs"
         logs.mkdir(exist_ok=True)
-        ports = free_ports(6)
+        ports = free_ports(5 + workers)
         for index, (role, settings) in enumerate((("ctx", scenario.ctx), ("gen", scenario.gen))):
             listen = f"unix:{self._sockets()}/{role}0.sock" if unix_upstreams else f"127.0.0.1:{ports[index]}"
             argv = [*_module(f"sim.{role}_server"), "--listen", listen, "--ops", f"127.0.0.1:{ports[4 + index]}"]
             argv += _flags(settings)
             self.children.append(await ChildProcess.start(f"{role}0", argv, logs / f"{role}0.log", self.pinning.others))
-        argv = [*self.wrapper.argv, *_module("sim.orchestrator")]
-        # What is free now may be taken by the time a slow start binds it: let the kernel choose then.
-        listen_port, ops_port = (0, 0) if self.wrapper.argv else ports[2:4]
-        argv += ["--listen", f"127.0.0.1:{listen_port}", "--ops", f"127.0.0.1:{ops_port}"]
+        flags = list(self.wrapper.flags)
         for child in self.children:
             url = child.addresses["listen"]
             if child.name == "gen0" and self.wrapper.gen_url is not None:
                 url = await self.wrapper.gen_url(url)
-            argv += [f"--{child.name[:3]}", url]
-        argv += [
-            *self.wrapper.flags,
-            *(["--policies", ",".join(policies)] if policies else []),
-            *_flags(scenario.orchestrator),
-        ]
-        orchestrator = await ChildProcess.start(
-            "orchestrator",
-            argv,
-            logs / "orchestrator.log",
-            self.pinning.orchestrator,
-            ready_timeout_s=self.wrapper.ready_timeout_s,
-        )
-        self.children.append(orchestrator)
+            flags += [f"--{child.name[:3]}", url]
+        flags += [*(["--policies", ",".join(policies)] if policies else []), *_flags(scenario.orchestrator)]
+        for index in range(workers):
+            await self._start_orchestrator(index, workers, (ports[2], [ports[3], *ports[6:]][index]), flags)
         await asyncio.sleep(self.wrapper.first_look_s)
         await self._wait_ready()
+
+    async def _start_orchestrator(self, index: int, workers: int, ports: tuple[int, int], flags: list[str]) -> None:
+        """Start one worker; ``ports`` are the data port and its own operations port."""
+        name = "orchestrator" if workers == 1 else f"orchestrator{index}"
+        # What is free now may be taken by the time a slow start binds it: let the kernel choose then.
+        listen_port, ops_port = (0, 0) if self.wrapper.argv else ports
+        argv = [*self.wrapper.argv, *_module("sim.orchestrator")]
+        argv += ["--listen", f"127.0.0.1:{listen_port}", "--ops", f"127.0.0.1:{ops_port}", *flags]
+        if workers > 1:
+            argv.append("--reuse-port")
+        cpus, log = self.pinning.of_worker(index, workers), self.run_dir / "logs" / f"{name}.log"
+        limit_s = self.wrapper.ready_timeout_s
+        self.children.append(await ChildProcess.start(name, argv, log, cpus, ready_timeout_s=limit_s))
+
+    @property
+    def orchestrators(self) -> list[str]:
+        """Names of the orchestrator's workers: one process is called orchestrator, several have a number each."""
+        return [child.name for child in self.children if child.name.startswith("orchestrator")]
 
     @property
     def url(self) -> str:
         """The orchestrator's data URL."""
-        return str(self._child("orchestrator").addresses["listen"])
+        return str(self._child(self.orchestrators[0]).addresses["listen"])
 
     def address(self, name: str, port: str = "ops") -> str:
         """URL of a child's ``ops`` or ``listen`` port."""
@@ -159,6 +177,10 @@ class Topology:
                 f"{name} did not answer {method} {path}: {str(error) or type(error).__name__}"
             ) from error
 
+    async def of_orchestrators(self, method: str, path: str, body: object = None) -> list[Any]:
+        """Call the operations port of every worker of the orchestrator, all at once; their answers in order."""
+        return await asyncio.gather(*(self.ops(name, method, path, body) for name in self.orchestrators))
+
     async def collect(self, path: str) -> dict[str, Any]:
         """GET ``path`` from every server that still answers, by name."""
         answers = {}
@@ -170,13 +192,17 @@ class Topology:
     async def _wait_ready(self) -> None:
         assert self._session is not None
         last: object = None
+        names = self.orchestrators
+        # Which worker answers on a data port that they share is not ours to choose.
+        urls = [self.url] if len(names) == 1 else [self.address(name) for name in names]
         try:
             async with asyncio.timeout(READINESS_TIMEOUT_S):
-                while True:
+                while urls:
                     with contextlib.suppress(aiohttp.ClientError):
-                        async with self._session.get(self.url + "/health") as response:
+                        async with self._session.get(urls[0] + "/health") as response:
                             if response.status == 200:
-                                return
+                                urls.pop(0)
+                                continue
                             last = await response.text()
                     await asyncio.sleep(0.05)
         except TimeoutError:
@@ -185,7 +211,7 @@ class Topology:
     async def stop(self) -> None:
         """End every child, last started first."""
         for child in reversed(self.children):
-            await child.stop(self.wrapper.stop_timeout_s if child.name == "orchestrator" else STOP_TIMEOUT_S)
+            await child.stop(self.wrapper.stop_timeout_s if child.name in self.orchestrators else STOP_TIMEOUT_S)
         if self._session is not None:
             await self._session.close()
         if self._socket_dir is not None:

@@ -65,6 +65,16 @@ class LogHistogram:
         self.sum_ns += other.sum_ns
         self.max_ns = max(self.max_ns, other.max_ns)
 
+    def since(self, earlier: LogHistogram) -> LogHistogram:
+        """What was recorded after ``earlier``, a copy of this one as it was then; its maximum is known to a bucket."""
+        grown = LogHistogram()
+        for index, count in self.counts.items():
+            if more := count - earlier.counts.get(index, 0):
+                grown.counts[index] = more
+        grown.count, grown.sum_ns = self.count - earlier.count, self.sum_ns - earlier.sum_ns
+        grown.max_ns = min(self.max_ns, _upper_ns(max(grown.counts))) if grown.counts else 0
+        return grown
+
     def quantile_s(self, q: float) -> float | None:
         """The value below which a share ``q`` (0..1) lies, seconds; None when empty.
 

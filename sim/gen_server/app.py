@@ -22,10 +22,11 @@ from sim.core.chunks import ChunkShape, StreamWriter, full_answer
 from sim.core.handoff import check_generation_only, ctx_usage_of, is_generation_only
 from sim.core.latency import transfer_s
 from sim.core.requests import ClientRequest, RequestError, read_client_request
-from sim.core.settings import GenSettings
+from sim.core.settings import GenSettings, SettingError
 from sim.core.tokens import token_text
 from sim.core.usage import Usage
 from sim.gen_server.counters import GenCollector, GenCounters, Lives
+from sim.gen_server.live_rate import pace_json, read_pace
 from sim.gen_server.outlet import Outlet
 from sim.gen_server.pacer import make_pacer
 from sim.gen_server.stream import TokenStream, WholeReply
@@ -46,7 +47,11 @@ def build(runtime: Runtime, settings: GenSettings) -> Service:
         data=data_app(server.complete, ready=lambda: True),
         counters=server.counters.to_json,
         collectors=[GenCollector(server.counters, settings, server.busy_slots)],
-        ops_routes=[web.post("/admin/drain", server.drain)],
+        ops_routes=[
+            web.post("/admin/drain", server.drain),
+            web.get("/admin/rate", server.get_rate),
+            web.post("/admin/rate", server.set_rate),
+        ],
         stopping=server.stop,
         close=server.wheel.close,
         idle=lambda: not server.counters.replies,
@@ -102,6 +107,20 @@ class _GenServer:
     async def drain(self, _request: web.Request) -> web.StreamResponse:
         """POST /admin/drain: every live reply ends with its next token."""
         return json_response({"streams": sum(reply.drain() for reply in self.counters.replies)})
+
+    async def get_rate(self, _request: web.Request) -> web.StreamResponse:
+        """GET /admin/rate: the pace of one stream."""
+        return json_response(pace_json(self._settings))
+
+    async def set_rate(self, request: web.Request) -> web.StreamResponse:
+        """POST /admin/rate: live streams and those to come go on at this pace; scripts with their own keep it."""
+        try:
+            settings = read_pace(await read_json(request), self._settings)
+        except SettingError as error:
+            raise ApiError(400, str(error), code="bad_rate") from None
+        self._settings = settings
+        streams = self.pacer.change_pace(settings, self._runtime.clock())
+        return json_response({**pace_json(settings), "streams": streams})
 
     def stop(self) -> None:
         """The process ends: replies that are cut from now on were stopped, not left by their clients."""

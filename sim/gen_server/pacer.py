@@ -37,6 +37,13 @@ class Pacer(Protocol):
     def leave(self, stream: TokenTaker) -> None:
         """Stop it at once; nothing happens if it has had its last token."""
 
+    def change_pace(self, settings: GenSettings, now_ns: int) -> int:
+        """Go on at the pace of ``settings``; how many streams had begun and go on at it.
+
+        What is left of a gap that is under way shrinks or grows as the gaps do, so streams that were evenly spread stay
+        so.  Tokens that are overdue, and the first one of a stream, keep their times.
+        """
+
 
 def make_pacer(settings: GenSettings, wheel: TimerWheel, clock: Callable[[], int]) -> Pacer:
     """The pacer that ``settings.emission`` names."""
@@ -47,10 +54,18 @@ class _Gaps:
     """Draws the time between two tokens, ns."""
 
     def __init__(self, settings: GenSettings) -> None:
-        self._settings = settings
         self._jitter = Jitter(settings.jitter, settings.seed)
+        self.change(settings)
+
+    def change(self, settings: GenSettings) -> None:
+        """Draw by ``settings`` from now on; the jitter goes on where it was."""
+        self._settings = settings
         constant = settings.jitter == 0 and settings.load_slope == 0
         self.fixed_ns = round(settings.itl_s * 1e9) if constant else None
+
+    def rescaled_ns(self, due_ns: int, now_ns: int, settings: GenSettings) -> int:
+        """When a token due at ``due_ns`` is due if the pace becomes that of ``settings`` at ``now_ns``."""
+        return now_ns + round((due_ns - now_ns) * settings.itl_s / self._settings.itl_s)
 
     def draw_ns(self, running: int) -> int:
         if self.fixed_ns is not None:
@@ -81,6 +96,27 @@ class Paced:
         if phase is not None:
             self._wheel.cancel(phase.due_ns, phase.on_due)
 
+    def change_pace(self, settings: GenSettings, now_ns: int) -> int:
+        """Every stream goes on at the pace of ``settings``, evenly spread as before.
+
+        What is overdue is given out first, at the old pace: late streams would else all go on from about now.
+        """
+        begun = [phase for phase in self._phases.values() if phase.begun]
+        for phase in begun:
+            if not self._wheel.cancel(phase.due_ns, phase.on_due):
+                continue
+            due_ns: int | None = phase.due_ns
+            while due_ns is not None and due_ns <= now_ns:
+                due_ns = phase.on_due(due_ns, now_ns)
+            if due_ns is not None:
+                phase.due_ns = self._gaps.rescaled_ns(due_ns, now_ns, settings)
+                self._wheel.schedule(phase.due_ns, phase.on_due)
+        self._gaps.change(settings)
+        self.fixed_ns = self._gaps.fixed_ns
+        for phase in self._phases.values():
+            phase.fixed_ns = self.fixed_ns
+        return len(begun)
+
     def drop(self, stream: TokenTaker) -> None:
         """Forget a stream that wants no further token."""
         del self._phases[stream]
@@ -93,19 +129,24 @@ class Paced:
 class _Phase:
     """One stream's place in time."""
 
-    __slots__ = ("_fixed_ns", "_pacer", "_stream", "_token_due", "due_ns")
+    __slots__ = ("_pacer", "_ready_ns", "_stream", "_token_due", "due_ns", "fixed_ns")
 
     def __init__(self, pacer: Paced, stream: TokenTaker, due_ns: int) -> None:
-        self.due_ns = due_ns
+        self.due_ns = self._ready_ns = due_ns
         self._pacer = pacer
         self._stream = stream
         self._token_due = stream.token_due
-        self._fixed_ns = pacer.fixed_ns
+        self.fixed_ns = pacer.fixed_ns
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has had its first token."""
+        return self.due_ns != self._ready_ns
 
     def on_due(self, due_ns: int, now_ns: int) -> int | None:
         """Let the stream have its token; when the next one is due."""
         if self._token_due(due_ns, now_ns):
-            self.due_ns = due_ns = due_ns + (self._fixed_ns or self._pacer.gap_ns())
+            self.due_ns = due_ns = due_ns + (self.fixed_ns or self._pacer.gap_ns())
             return due_ns
         self._pacer.drop(self._stream)
         return None
@@ -140,6 +181,14 @@ class Lockstep:
         if arrival is not None:
             self._wheel.cancel(*arrival)
         self._running.pop(stream, None)
+
+    def change_pace(self, settings: GenSettings, now_ns: int) -> int:
+        """The engine goes on at the pace of ``settings``; the step under way takes its share of the new length."""
+        due_ns = self._step_due_ns
+        if due_ns is not None and due_ns > now_ns and self._running and self._wheel.cancel(due_ns, self._step):
+            self._begin_step(self._gaps.rescaled_ns(due_ns, now_ns, settings))
+        self._gaps.change(settings)
+        return len(self._running)
 
     def _on_ready(self, stream: TokenTaker, ready_ns: int, _now_ns: int) -> None:
         arrival = self._arriving.get(stream)

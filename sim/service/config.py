@@ -59,6 +59,8 @@ class ProcessOptions:
     ops: Address = Address()
     log_level: str = "info"
     tick_ns: int = TICK_NS
+    reuse_port: bool = False
+    """Share the data port with other processes that do (SO_REUSEPORT): the kernel deals connections out by hash."""
 
 
 def server_parser(server: str, settings: type, description: str) -> argparse.ArgumentParser:
@@ -79,6 +81,11 @@ def server_parser(server: str, settings: type, description: str) -> argparse.Arg
         "below 32768, where outgoing connections take none)",
     )
     process.add_argument("--ops", metavar="ADDR", default="127.0.0.1:0", help="operations port: HOST:PORT (as above)")
+    process.add_argument(
+        "--reuse-port",
+        action="store_true",
+        help="share the data port with other processes that do (SO_REUSEPORT); each has its own operations port",
+    )
     process.add_argument("--log-level", metavar="LEVEL", default="info", help=", ".join(LOG_LEVELS))
     process.add_argument(
         "--tick-ms",
@@ -119,8 +126,16 @@ def options_of(
     tick_ms = arguments.tick_ms
     if not (tick_ms.isdecimal() and 1 <= int(tick_ms) <= LONGEST_TICK_MS):
         parser.error(f"--tick-ms: {tick_ms!r} is not a whole number from 1 to {LONGEST_TICK_MS}")
-    tick_ns = int(tick_ms) * 1_000_000
-    return ProcessOptions(addresses["listen"], addresses["ops"], arguments.log_level, tick_ns), chosen
+    if arguments.reuse_port and addresses["listen"].path is not None:
+        parser.error("--reuse-port: a Unix socket has one listener; give --listen HOST:PORT")
+    process = ProcessOptions(
+        listen=addresses["listen"],
+        ops=addresses["ops"],
+        log_level=arguments.log_level,
+        tick_ns=int(tick_ms) * 1_000_000,
+        reuse_port=arguments.reuse_port,
+    )
+    return process, chosen
 
 
 def _flag(name: str) -> str:

@@ -149,7 +149,7 @@ async def started(
         # The operations port opens first and closes last, so that a stop can be watched.
         async with (
             _listening(ops, process.ops, 0.1) as ops_address,
-            _listening(service.data, process.listen, grace_s) as address,
+            _listening(service.data, process.listen, grace_s, reuse_port=process.reuse_port) as address,
         ):
             try:
                 yield Started(address, ops_address, service)
@@ -161,13 +161,15 @@ async def started(
 
 
 @contextlib.asynccontextmanager
-async def _listening(app: web.Application, address: Address, grace_s: float) -> AsyncIterator[Address]:
+async def _listening(
+    app: web.Application, address: Address, grace_s: float, *, reuse_port: bool = False
+) -> AsyncIterator[Address]:
     """``app`` served on ``address``; gives the address with its actual port."""
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=grace_s)
     await runner.setup()
     try:
         if address.path is None:
-            sock = _bound_socket(address)
+            sock = _bound_socket(address, reuse_port=reuse_port)
             await web.SockSite(runner, sock, backlog=_BACKLOG).start()
             yield Address(address.host, sock.getsockname()[1])
             return
@@ -181,10 +183,11 @@ async def _listening(app: web.Application, address: Address, grace_s: float) -> 
         await runner.cleanup()
 
 
-def _bound_socket(address: Address) -> socket.socket:
+def _bound_socket(address: Address, *, reuse_port: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    where = (address.host, address.port)
     try:
-        return socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
+        return socket.create_server(where, family=family, backlog=_BACKLOG, reuse_port=reuse_port)
     except OSError as error:
         raise _listen_error(address, error) from None
 

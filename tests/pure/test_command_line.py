@@ -37,11 +37,13 @@ def test_flags_are_read():
     process, settings = gen_config.read_command_line(
         [
             *("--listen", "0.0.0.0:8001", "--ops", "[::1]:9", "--log-level", "debug", "--tick-ms", "1000"),
-            *("--tok-s", "15", "--glue-done", "no"),
+            *("--tok-s", "15", "--glue-done", "no", "--reuse-port"),
         ]
     )
 
-    assert process == ProcessOptions(Address("0.0.0.0", 8001), Address("::1", 9), "debug", 1_000_000_000)
+    assert process == ProcessOptions(
+        Address("0.0.0.0", 8001), Address("::1", 9), "debug", 1_000_000_000, reuse_port=True
+    )
     assert settings == GenSettings(tok_s=15, glue_done=False)
     assert process.ops.url == "http://[::1]:9"
 
@@ -59,6 +61,10 @@ def test_flags_are_read():
         (["--listen", "unix:"], "--listen: 'unix:' has no path; give unix:PATH"),
         (["--log-level", "loud"], "--log-level: 'loud' is not one of debug, info, warning, error"),
         (["--tick-ms", "0"], "--tick-ms: '0' is not a whole number from 1 to 60000"),
+        (
+            ["--listen", "unix:/a", "--reuse-port"],
+            "--reuse-port: a Unix socket has one listener; give --listen HOST:PORT",
+        ),
         (["--tok", "15"], "unrecognized arguments: --tok 15"),
     ],
 )

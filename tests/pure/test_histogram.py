@@ -189,3 +189,18 @@ def test_a_quantile_is_the_ranked_value_to_within_one_64th(values_ns, q):
     got_s = of(values_ns).quantile_s(q)
     assert exact_s <= got_s <= exact_s * (1 + 1 / 64) * (1 + 1e-12)
     assert got_s <= max(values_ns) / 1e9
+
+
+def test_what_was_recorded_since_is_the_difference():
+    histogram = LogHistogram()
+    histogram.record_ns(5_000_000, 3)
+    histogram.record_ns(900_000_000)
+    earlier = LogHistogram.from_json(histogram.to_json())
+    histogram.record_ns(2_000_000, 2)
+    histogram.record_ns(5_000_000)
+    grown = histogram.since(earlier)
+
+    assert (grown.count, grown.sum_ns) == (3, 9_000_000)
+    assert grown.quantile_s(0.5) == pytest.approx(0.002, rel=0.016)
+    assert grown.quantile_s(1.0) == pytest.approx(0.005, rel=0.016)
+    assert histogram.since(histogram).to_json() == LogHistogram().to_json()

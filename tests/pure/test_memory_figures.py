@@ -16,7 +16,7 @@ def stream(sent_ns, end_ns):
 
 def run(rss_bytes, streams):
     samples = [{"t_ns": (second + 1) * S, "wall_s": 1.0, "rss_bytes": rss} for second, rss in enumerate(rss_bytes)]
-    return SimpleNamespace(streams=streams, samples={"orchestrator": {"samples": samples}}, client=None)
+    return SimpleNamespace(streams=streams, samples={"orchestrator": {"samples": samples}}, client=None, counters={})
 
 
 def test_streams_live_at_once_are_counted_at_their_peak():
@@ -60,3 +60,14 @@ def test_a_process_without_a_sample_in_the_window_has_no_peak():
         "bytes_per_stream": None,
         "second_half_growth_bytes": None,
     }
+
+
+def test_of_several_orchestrators_each_has_the_streams_that_it_began():
+    files = run([50e6, 60e6], [stream(1, 9 * S)] * 400)
+    files.samples = {f"orchestrator{i}": files.samples["orchestrator"] for i in range(2)}
+    files.counters = {f"orchestrator{i}": {"streams": {"started": count}} for i, count in enumerate((300, 100))}
+
+    processes = memory_figures(files, None)["processes"]
+
+    assert processes["orchestrator0"]["bytes_per_stream"] == 10e6 / 300
+    assert processes["orchestrator1"]["bytes_per_stream"] == 10e6 / 100

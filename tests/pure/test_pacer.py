@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from sim.core.settings import GenSettings
@@ -200,3 +202,94 @@ def test_jitter_keeps_the_mean_and_follows_the_seed():
     assert one != gaps(2)
     assert sum(one) / len(one) == pytest.approx(10, rel=0.02)
     assert min(one) < 7 < 14 < max(one)
+
+
+@pytest.mark.parametrize("itl_ms", [5, 40], ids=["faster", "slower"])
+def test_paced_streams_stay_evenly_spread_when_the_pace_changes(itl_ms):
+    bench = Bench(itl_ms=20)
+    takers = [bench.join(ready_ms=ready) for ready in (0, 5, 10, 15)]
+    bench.loop.run_until(43 * MS)  # due next: 60, 45, 50, 55
+    changed = bench.pacer.change_pace(GenSettings(itl_ms=itl_ms), bench.loop.clock())
+    bench.loop.run_until(203 * MS)
+
+    scale = itl_ms / 20
+    for taker, due_ms in zip(takers, (60, 45, 50, 55), strict=True):
+        later = [due / MS for due in taker.due_ns if due > 43 * MS]
+        assert later[0] == pytest.approx(43 + (due_ms - 43) * scale)
+        assert [b - a for a, b in pairwise(later)] == pytest.approx([itl_ms] * (len(later) - 1))
+    assert changed == 4
+
+
+def test_the_pace_of_lockstep_changes_within_the_step_under_way():
+    bench = Bench(emission="lockstep", itl_ms=20)
+    first, second = bench.join(), bench.join(ready_ms=3)
+    bench.loop.run_until(50 * MS)
+    changed = bench.pacer.change_pace(GenSettings(emission="lockstep", itl_ms=10), bench.loop.clock())
+    bench.loop.run_until(80 * MS)
+
+    assert [due / MS for due in first.due_ns] == [0, 20, 40, 55, 65, 75]
+    assert [due / MS for due in second.due_ns] == [20, 40, 55, 65, 75]
+    assert changed == 2
+
+
+@pytest.mark.parametrize("emission", ["paced", "lockstep"])
+def test_a_first_token_keeps_its_time_when_the_pace_changes(emission):
+    bench = Bench(emission=emission, itl_ms=20)
+    taker = bench.join(ready_ms=30)
+    bench.loop.run_until(10 * MS)
+    changed = bench.pacer.change_pace(GenSettings(emission=emission, itl_ms=5), bench.loop.clock())
+    bench.loop.run_until(41 * MS)
+
+    assert [due / MS for due in taker.due_ns] == [30, 35, 40]
+    assert changed == 0
+
+
+@pytest.mark.parametrize(
+    ("emission", "due_ms"), [("paced", [0, 20, 40, 60, 80, 140, 240]), ("lockstep", [0, 20, 40, 140, 240])]
+)
+def test_overdue_tokens_keep_their_times_when_the_pace_changes(emission, due_ms):
+    bench = Bench(emission=emission, itl_ms=20)
+    taker = bench.join()
+    bench.loop.run_until(30 * MS)
+    bench.loop.now_ns = 90 * MS  # the loop stood still: 40 was due, then 60 and 80
+    bench.pacer.change_pace(GenSettings(emission=emission, itl_ms=100), bench.loop.clock())
+    bench.loop.run_until(250 * MS)
+
+    assert [due / MS for due in taker.due_ns] == due_ms
+
+
+def test_streams_that_are_all_overdue_stay_evenly_spread_when_the_pace_changes():
+    bench = Bench(itl_ms=20)
+    takers = [bench.join(ready_ms=ready) for ready in (0, 5, 10, 15)]
+    bench.loop.run_until(30 * MS)
+    bench.loop.now_ns = 101 * MS
+    bench.pacer.change_pace(GenSettings(itl_ms=200), bench.loop.clock())
+    bench.loop.run_until(400 * MS)
+
+    nexts = sorted(next(due for due in taker.due_ns if due > 101 * MS) / MS for taker in takers)
+    assert [b - a for a, b in pairwise(nexts)] == pytest.approx([50, 50, 50])
+
+
+def test_a_stream_whose_last_token_is_overdue_ends_as_the_pace_changes():
+    bench = Bench(itl_ms=20)
+    taker = bench.join(wanted=3)
+    bench.loop.run_until(30 * MS)
+    bench.loop.now_ns = 90 * MS
+    bench.pacer.change_pace(GenSettings(itl_ms=5), bench.loop.clock())
+    bench.loop.run_until(200 * MS)
+
+    assert [due / MS for due in taker.due_ns] == [0, 20, 40]
+    assert len(bench.pacer) == 0
+    assert bench.loop.armed == []
+
+
+def test_jitter_goes_on_at_another_pace():
+    bench = Bench(itl_ms=10, jitter=0.3)
+    taker = bench.join(wanted=8001)
+    bench.loop.run_until(10_000 * MS)
+    bench.pacer.change_pace(GenSettings(itl_ms=30, jitter=0.3), bench.loop.clock())
+    bench.loop.run_until(70_000 * MS)
+
+    later = [gap for gap, due in zip(taker.gaps_ms[1:], taker.due_ns[1:], strict=False) if due > 10_100 * MS]
+    assert sum(later) / len(later) == pytest.approx(30, rel=0.03)
+    assert min(later) < 21 < 42 < max(later)

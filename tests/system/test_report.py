@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
+from loadtest.experiment.capacity_report import write_capacity_report
+from loadtest.experiment.capacity_result import fold_capacity
 from loadtest.experiment.report import write_report
 from loadtest.experiment.result import analyze
+from tests import capacity_runs
 from tests.pure.test_result import GOODPUT, capped_run
 from tests.synthetic_run import Files, compare_run, histogram, load_run, write
 
@@ -26,6 +30,7 @@ COMPARE = SHARED | {
     "events_per_read",
     "rate_over_time",
 }
+CAPACITY = {"lag_by_rate", "cpu_by_rate", "events_per_read_by_rate", "itl_by_rate", "scaling"}
 RUN = SHARED | {"ttft_over_time", "load_over_time", "lengths", "orchestrator_lag"}
 
 
@@ -63,6 +68,20 @@ def report_of(tmp_path: Path, files: Files) -> Path:
     return write_report(path, analyze(path))
 
 
+def capacity_report_of(tmp_path: Path) -> Path:
+    """Two policies with limits, one of them on two workers, one place where the generator gives out."""
+    records: list[dict[str, Any]] = []
+    for workers in (1, 2):
+        systems = {f"policy-{n}": capacity_runs.by_limit(n * 9_000 * workers) for n in (1, 2)}
+        if workers == 2:
+            systems["policy-2"] = lambda rate, _rng: capacity_runs.probe(rate, gen_due_share=float(rate < 30_000))
+        one, _ = capacity_runs.search(systems, np.random.default_rng(workers))
+        records += [{**record, "workers": workers} for record in one]
+    head = capacity_runs.manifest(["policy-1", "policy-2"], workers=[1, 2])
+    path = capacity_runs.write(tmp_path / "capacity", records, head)
+    return write_capacity_report(path, head, fold_capacity(path, head))
+
+
 def capped() -> Files:
     """A run with a cap that held requests back, four tokens a chunk, and limits of goodput."""
     files = capped_run(goodput=GOODPUT)
@@ -85,13 +104,13 @@ def doubted() -> Files:
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
 @pytest.mark.parametrize(
     ("files", "figures"),
-    [(compare_run, COMPARE), (doubted, COMPARE), (load_run, RUN), (capped, RUN)],
-    ids=["compare", "doubted", "run", "capped"],
+    [(compare_run, COMPARE), (doubted, COMPARE), (load_run, RUN), (capped, RUN), (None, CAPACITY)],
+    ids=["compare", "doubted", "run", "capped", "capacity"],
 )
 def test_every_figure_is_drawn_without_error_or_request(
     browser: Browser, tmp_path: Path, files: Any, figures: set[str], width: int, scheme: str
 ) -> None:
-    report = report_of(tmp_path, files())
+    report = capacity_report_of(tmp_path) if files is None else report_of(tmp_path, files())
     opened = Opened(browser, report, scheme=scheme, width=width)
     page = opened.page
 
@@ -106,8 +125,9 @@ def test_every_figure_is_drawn_without_error_or_request(
 
 
 def test_figures_are_what_the_charting_library_calls_valid(browser: Browser, tmp_path: Path) -> None:
-    for name, files in {"compare": doubted(), "run": load_run()}.items():
-        opened = Opened(browser, report_of(tmp_path / name, files))
+    reports = [report_of(tmp_path / name, files) for name, files in {"compare": doubted(), "run": load_run()}.items()]
+    for report in (*reports, capacity_report_of(tmp_path)):
+        opened = Opened(browser, report)
         complaints = opened.page.evaluate(
             """() => [...document.querySelectorAll(".plot")].flatMap((plot) => {
                 // The library's own check fails on any legend; "unused" is a default that a figure has no use for.

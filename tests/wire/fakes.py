@@ -56,10 +56,10 @@ class Fake:
         await client.send(body, path, method)
         return await client.answer()
 
-    async def ops(self, path: str, method: str = "GET") -> Answer:
+    async def ops(self, path: str, method: str = "GET", body: object = None) -> Answer:
         client = Client(*await _connect(self.started.ops))
         try:
-            await client.send(None, path, method)
+            await client.send(body, path, method)
             return await client.answer()
         finally:
             client.close()

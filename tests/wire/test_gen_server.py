@@ -383,6 +383,36 @@ async def test_draining_ends_every_stream_with_its_next_token():
         assert gen.counters["tokens"] == sum(len(texts(answer.chunks)) for answer in answers)
 
 
+@pytest.mark.parametrize("emission", ["paced", "lockstep"])
+@on_uvloop
+async def test_live_and_later_streams_take_another_pace_and_asked_against_delivered_follows(emission):
+    async with gen_server(emission=emission, itl_ms=500) as gen:
+        live = await gen.client()
+        await live.send({**CHAT, "max_tokens": 200})
+        await until(lambda: gen.counters["tokens"] >= 1)
+        changed = await gen.ops("/admin/rate", "POST", {"tok_s": 500})
+        own = {**CHAT, "max_tokens": 2, "disagg_sim": {"itl_ms": 60}}
+        answers = [await live.answer(), *await asyncio.gather(gen.ask({**CHAT, "max_tokens": 100}), gen.ask(own))]
+
+        assert changed.json == {"tok_s": 500.0, "itl_ms": 2.0, "streams": 1}
+        assert (await gen.ops("/admin/rate")).json == {"tok_s": 500.0, "itl_ms": 2.0}
+        assert [len(texts(answer.chunks)) for answer in answers] == [200, 100, 2]
+        pacing = gen.counters["pacing"]
+        # 199 + 99 gaps of 2 ms, what was left of the one of 500 ms (up to 2 ms after the change), one of 60 ms.
+        assert pacing["intervals"] == 299
+        assert 0.0020 <= pacing["asked_interval_s"] <= (298 * 0.002 + 0.060 + 0.500) / 299
+
+
+@pytest.mark.parametrize("body", [{}, {"tok_s": 0}, {"tok_s": "fast"}, {"tok_s": 1, "itl_ms": 1}, [1], b"{"])
+@on_uvloop
+async def test_a_bad_pace_is_refused_and_changes_nothing(body):
+    async with gen_server(itl_ms=20) as gen:
+        refused = await gen.ops("/admin/rate", "POST", body)
+
+        assert refused.status == 400
+        assert (await gen.ops("/admin/rate")).json == {"tok_s": 50.0, "itl_ms": 20.0}
+
+
 @on_uvloop
 async def test_a_stop_cuts_live_streams_without_a_clean_end():
     async with gen_server(itl_ms=20) as gen:

@@ -246,6 +246,21 @@ async def test_a_port_in_use_is_named(which):
                 pass
 
 
+@on_uvloop
+async def test_processes_that_agree_to_it_share_a_data_port_and_no_other_joins():
+    def build(_runtime):
+        return Service(data=web.Application(), counters=dict)
+
+    async with started(ProcessOptions(reuse_port=True), build) as first:
+        shared = ProcessOptions(listen=first.listen, reuse_port=True)
+        async with started(shared, build) as second:
+            assert second.listen == first.listen
+            assert second.ops != first.ops
+        with pytest.raises(ListenError, match="address in use"):
+            async with started(ProcessOptions(listen=first.listen), build):
+                pass
+
+
 @contextlib.asynccontextmanager
 async def serving(complete, **options):
     """A server with the given completion; gives a function (path, body) -> (head, body) of the answer."""
