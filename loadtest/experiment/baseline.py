@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from loadtest.experiment.comparable import NEEDED, machine_of, settings_of, unlike, versions_of
+from loadtest.experiment.comparable import NEEDED, machine_of, misshapen, settings_of, unlike, versions_of
 from loadtest.experiment.condition import Figure
 from loadtest.experiment.instruction_figures import PER_CHUNK
 from loadtest.experiment.jackknife import reckoned
-from loadtest.experiment.named_figures import by_round, point
+from loadtest.experiment.named_figures import by_round, fault_of, point
 from sim.core.settings import SettingError
 
 __all__ = ["BASELINE_FILE", "Earlier", "against_baseline", "common_arms", "differing", "read_earlier"]
@@ -115,14 +115,16 @@ def read_earlier(given: str, kind: str, manifest: Mapping[str, Any], *, any_run:
         raise SettingError(f"--baseline: {path} is no result of compare or run; give a result.json or its directory")
     if schema != f"disagg-sim/{kind}/1":
         raise SettingError(f"--baseline: {path} is {schema}; a {kind} can be compared with disagg-sim/{kind}/1 only")
-    rounds = [arm["cpu_us_per_chunk"] for arm in result["arms"].values()] if kind == "compare" else []
     missing = [key for key in NEEDED if key not in result]
-    missing += ["by_round"] if any(cost and "by_round" not in cost for cost in rounds) else []
+    missing += ["by_round"] if kind == "compare" and _lacks_rounds(result) else []
     if missing:
         raise SettingError(
             f"--baseline: {path} lacks {', '.join(missing)}, as an older version wrote it; "
             "`disagg-sim report RUN_DIR` writes it anew from the run's files"
         )
+    broken = misshapen(result) or fault_of(result)
+    if broken:
+        raise SettingError(f"--baseline: {path} is not as it was written: {broken}")
     if not any_run:
         _refuse_unlike(path, result, manifest)
     if kind != "run" and not common_arms(
@@ -131,6 +133,13 @@ def read_earlier(given: str, kind: str, manifest: Mapping[str, Any], *, any_run:
     ):
         raise SettingError(f"--baseline: {path} has no arm of this run; its arms are {', '.join(result['arms'])}")
     return {"path": given, "any": any_run, "result": result}
+
+
+def _lacks_rounds(result: Mapping[str, Any]) -> bool:
+    """Whether an arm has a cost without its rounds; what is no arm at all is found by `fault_of`."""
+    arms = result.get("arms")
+    costs = [arm.get("cpu_us_per_chunk") for arm in arms.values() if isinstance(arm, dict)] if arms else []
+    return any(cost and "by_round" not in cost for cost in costs)
 
 
 def _refuse_unlike(path: Path, result: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:

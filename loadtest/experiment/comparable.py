@@ -15,12 +15,14 @@ from typing import Any
 
 from loadtest.scenario import TABLES
 
-__all__ = ["NEEDED", "identity", "machine_of", "settings_of", "unlike", "versions_of"]
+__all__ = ["NEEDED", "identity", "machine_of", "misshapen", "settings_of", "unlike", "versions_of"]
 
 NEEDED = ("host", "scenario", "versions", "started")
 """Keys of a result without which it can't be held against another."""
 _DEFAULTS = {table: dataclasses.asdict(settings()) for table, settings in TABLES.items()}
 _HOW_MEASURED = ("block_s", "settle_s", "at_tok_s")
+_HOW_STARTED = {"orchestrator_workers": 1, "unix_upstreams": False}
+"""Options that are no keys of a scenario, and what they are when they are not given."""
 
 
 def machine_of(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,7 +38,7 @@ def machine_of(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Scenario, those of its keys that are not at their defaults, and how blocks were measured.
+    """Scenario, those of its keys and options that are not at their defaults, and how blocks were measured.
 
     A key that only the later version knows parts two runs when it is used, not by being there.
     """
@@ -49,6 +51,7 @@ def settings_of(run: Mapping[str, Any]) -> dict[str, Any]:
             for key, value in scenario.get(table, {}).items()
             if key != "seed" and value != defaults.get(key)
         },
+        **{key: run[key] for key, default in _HOW_STARTED.items() if run.get(key, default) != default},
         **{key: run[key] for key in _HOW_MEASURED if key in run},
     }
 
@@ -56,6 +59,18 @@ def settings_of(run: Mapping[str, Any]) -> dict[str, Any]:
 def versions_of(run: Mapping[str, Any]) -> dict[str, Any]:
     """What may differ and is listed: the kernel and each package."""
     return {"kernel": run["host"].get("kernel"), **run["versions"]}
+
+
+def misshapen(run: Mapping[str, Any]) -> str | None:
+    """Which part of a result is not what it should be, so that it can't be held against another; None if none is."""
+    tables = {"host": run["host"], "scenario": run["scenario"], "versions": run["versions"]}
+    tables |= {table: run["scenario"].get(table, {}) for table in _DEFAULTS if isinstance(run["scenario"], Mapping)}
+    tables |= {"pinning": run["host"].get("pinning", {})} if isinstance(run["host"], Mapping) else {}
+    wrong = [name for name, value in tables.items() if not isinstance(value, Mapping)]
+    verdict = run.get("verdict")
+    wrong += [] if isinstance(verdict, Mapping) and "state" in verdict else ["verdict"]
+    wrong += [] if isinstance(run["started"], str) else ["started"]
+    return ", ".join(wrong) or None
 
 
 def unlike(now: Mapping[str, Any], then: Mapping[str, Any], missing: str = "unknown") -> list[str]:

@@ -20,10 +20,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.experiment.comparable import NEEDED, identity, machine_of, settings_of
+from loadtest.experiment.comparable import NEEDED, identity, machine_of, misshapen, settings_of
 from loadtest.experiment.condition import Figure
 from loadtest.experiment.instruction_figures import PER_CHUNK, PER_REQUEST
-from loadtest.experiment.named_figures import point
+from loadtest.experiment.named_figures import fault_of, point
 from loadtest.experiment.rundir import write_whole
 from loadtest.experiment.steps import progress
 from sim.core.settings import SettingError
@@ -186,6 +186,9 @@ def _result_of(run_dir: Path) -> Mapping[str, Any]:
     missing = [key for key in NEEDED if key not in result]
     if missing:
         raise SettingError(f"RUN_DIR: {path} lacks {', '.join(missing)}; `disagg-sim report {run_dir}` writes it anew")
+    broken = misshapen(result) or fault_of(result)
+    if broken:
+        raise SettingError(f"RUN_DIR: {path} is not as it was written: {broken}")
     found: Mapping[str, Any] = result
     return found
 

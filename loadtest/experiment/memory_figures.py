@@ -1,8 +1,8 @@
 """Memory of each process of a run: what it grew to, what that is per stream, and whether it went on growing.
 
 Growth counts from a process's first sample, before any stream, to its greatest; it is shared out among the most
-streams that were live at once; of several orchestrators each has the part that it began.  A leak would show as
-growth in the second half of the measured time, once every stream is there.
+streams that were live at once; of several orchestrators, or workers of the load, each has the part that it began.
+A leak would show as growth in the second half of the measured time, once every stream is there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loadtest.experiment.process_figures import Window, samples_by_process
+from loadtest.experiment.process_figures import LOAD, Window, samples_by_process
 from loadtest.experiment.run_files import RunFiles
 from loadtest.experiment.server_counters import streams_by_server
 
@@ -23,9 +23,13 @@ _FEWEST_STREAMS = 100
 def memory_figures(files: RunFiles, window: Window | None) -> dict[str, Any]:
     """The ``memory`` part of a run's result; bytes, None for what cannot be said."""
     streams = most_live(files.streams)
-    by_worker = streams_by_server(files.counters, "orchestrator")
-    begun = sum(by_worker.values())
-    held = {name: round(streams * count / begun) for name, count in by_worker.items() if begun}
+    parts = (streams_by_server(files.counters, "orchestrator"), _sent_by_load_worker(files))
+    held = {
+        name: round(streams * count / begun)
+        for by_process in parts
+        if (begun := sum(by_process.values()))
+        for name, count in by_process.items()
+    }
     return {
         "most_live_streams": streams,
         "processes": {
@@ -34,6 +38,12 @@ def memory_figures(files: RunFiles, window: Window | None) -> dict[str, Any]:
             if samples
         },
     }
+
+
+def _sent_by_load_worker(files: RunFiles) -> dict[str, int]:
+    """Streams that each worker of the load has sent; {} where one process is the whole load."""
+    workers = (files.client or {}).get("workers", [])
+    return {f"{LOAD}{worker['index']}": int(worker.get("started", 0)) for worker in workers}
 
 
 def most_live(streams: Sequence[Mapping[str, Any]]) -> int:

@@ -6,6 +6,7 @@ are one value of the whole run.  Pure; the grammar is `condition_parser`, what t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = [
     "by_round",
     "catalogue_of",
     "check_figures",
+    "fault_of",
     "of_baseline",
     "point",
     "span_of",
@@ -86,6 +88,16 @@ def _spin_us(result: Mapping[str, Any]) -> float | None:
     return sum(spins) / len(spins) if spins else None
 
 
+def _loop_lag(quantile: str) -> Read:
+    """That of the orchestrator's process where it is greatest; None unless every process left one."""
+
+    def read(result: Mapping[str, Any]) -> float | None:
+        lags = [figures["loop_lag_s"] for figures in result["processes"].values() if figures["role"] == "orchestrator"]
+        return max((lag[quantile] for lag in lags), default=None) if all(lags) else None
+
+    return read
+
+
 _CLIENT: Mapping[str, Read] = {
     **{f"{span}_{q}_s": _at("client", f"{span}_s", q) for span in DISTRIBUTIONS for q in PERCENTILES},
     "failed_streams": _failed_streams,
@@ -111,7 +123,7 @@ _CATALOGUES: Mapping[str, Catalogue] = {
         {},
         {
             **{name: _at("orchestrator", name) for name in ("cpu_us_per_chunk", "chunks_per_s", "events_per_read")},
-            **{name: _at("processes", "orchestrator", "loop_lag_s", name.split("_")[2]) for name in _LAG},
+            **{name: _loop_lag(name.split("_")[2]) for name in _LAG},
             "tok_s": _tok_s,
             **_CLIENT,
         },
@@ -190,6 +202,21 @@ def point(result: Mapping[str, Any], figure: Figure) -> float | None:
     else:
         found = catalogue.of_an_arm[figure.name](result["arms"][figure.arm])
     return None if found is None else float(found)
+
+
+def fault_of(result: Mapping[str, Any]) -> str | None:
+    """Why a figure of a result can't be read, as in a file that somebody has edited; None if each can be."""
+    catalogue = catalogue_of(_kind(result))
+    figures = [Figure(name, None) for name in catalogue.of_the_run]
+    try:
+        figures += [Figure(name, arm) for name in catalogue.of_an_arm for arm in result["arms"]]
+        for figure in figures:
+            values = [point(result, figure), *(by_round(result, figure) or ())]
+            if not all(value is None or math.isfinite(value) for value in values):
+                return f"{figure} is no finite number"
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def by_round(result: Mapping[str, Any], figure: Figure) -> Sequence[float] | None:

@@ -35,6 +35,7 @@ def prepare(
     manifest = {
         **head_of(pinning),
         "orchestrator_workers": workers,
+        "unix_upstreams": options.unix,
         "scenario": scenario_json(scenario),
         "seed": scenario.load.seed,
         "notes": [*notes_of(scenario.load), *worker_notes(pinning, workers)],

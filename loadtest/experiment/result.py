@@ -161,6 +161,7 @@ def _shared(
         "reconciliation": reconciliation,
         "policies": orchestrator.get("policies", {}),
         **{key: files.manifest[key] for key in ("command", "started", "scenario", "seed", "versions", "host")},
+        **{key: files.manifest[key] for key in ("orchestrator_workers", "unix_upstreams") if key in files.manifest},
     }
 
 

@@ -14,6 +14,8 @@ from sim.core.settings import GenSettings, SettingError, from_mapping
 __all__ = ["pace_json", "read_pace"]
 
 _KEYS = ("tok_s", "itl_ms")
+SHORTEST_S, LONGEST_S = 1e-6, 600.0
+"""Gaps between two tokens: below, a stream is over in one instant; above, its next token's time is no number of ns."""
 
 
 def read_pace(body: object, settings: GenSettings) -> GenSettings:
@@ -30,6 +32,9 @@ def read_pace(body: object, settings: GenSettings) -> GenSettings:
         pace = from_mapping(GenSettings, body, "-")
     except SettingError as error:
         raise SettingError(str(error).removeprefix("-.")) from None
+    if not SHORTEST_S <= pace.itl_s <= LONGEST_S:
+        allowed = f"{SHORTEST_S * 1e3:g} to {LONGEST_S * 1e3:.0f} ms from token to token"
+        raise SettingError(f"{name}: {value!r} is no pace that can be kept; allowed: {allowed}")
     return dataclasses.replace(settings, tok_s=pace.tok_s, itl_ms=pace.itl_ms)
 
 

@@ -175,6 +175,50 @@ def test_what_is_no_result_is_refused(content: str, words: str, tmp_path: Path) 
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("host", None, "not as it was written: host"),
+        ("scenario", "smoke", "not as it was written: scenario"),
+        ("verdict", {}, "not as it was written: verdict"),
+        ("started", 3, "not as it was written: started"),
+        ("client", None, "not as it was written: TypeError"),
+        ("arms", None, "not as it was written: TypeError"),
+        ("arms", {"filter-on": 3}, "not as it was written: TypeError"),
+        ("client", {"streams": {"failed": {}, "started": float("nan")}}, "failed_share is no finite number"),
+    ],
+)
+def test_a_result_that_is_broken_inside_is_refused_before_the_run(
+    key: str, value: Any, words: str, then: dict[str, Any], tmp_path: Path
+) -> None:
+    path = kept(tmp_path / "then", {**then, key: value})
+    with pytest.raises(SettingError) as refused:
+        read_earlier(str(path), "compare", compare_run()["manifest.json"], any_run=True)
+
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("orchestrator_workers", 2, "orchestrator_workers the default now, 2 then"),
+        ("unix_upstreams", True, "unix_upstreams the default now, True then"),
+    ],
+)
+def test_options_that_are_no_keys_of_a_scenario_part_two_runs(
+    option: str, value: Any, words: str, tmp_path: Path
+) -> None:
+    files = load_run()
+    files["manifest.json"][option] = value
+    path = kept(tmp_path / "then", folded(tmp_path / "run", files))
+
+    with pytest.raises(SettingError) as refused:
+        read_earlier(str(path), "run", load_run()["manifest.json"], any_run=False)
+    assert words in str(refused.value)
+    same = {**load_run()["manifest.json"], option: value}
+    assert read_earlier(str(path), "run", same, any_run=False)["result"][option] == value
+
+
 def test_no_file_no_rounds_and_no_arm_in_common_are_refused(then: dict[str, Any], tmp_path: Path) -> None:
     manifest = compare_run()["manifest.json"]
     older = copy.deepcopy(then)

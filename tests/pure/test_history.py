@@ -184,3 +184,28 @@ def test_an_unusable_file_is_refused(
 ) -> None:
     assert main(["history", saved(tmp_path / "run", result), "--csv", str(tmp_path)]) == 2
     assert "--csv: cannot use" in capsys.readouterr().err
+
+
+def test_of_several_orchestrators_the_greatest_lag_is_taken(tmp_path: Path) -> None:
+    result = analyze(write(load_run(), tmp_path / "run"))
+    one = result["processes"].pop("orchestrator")
+    other = {**one, "loop_lag_s": {**one["loop_lag_s"], "p99": one["loop_lag_s"]["p99"] * 3}}
+    two = {**result, "processes": {**result["processes"], "orchestrator0": one, "orchestrator1": other}}
+
+    assert float(history_row(two, "run-1", "abc")["loop_lag_p99_s"]) == pytest.approx(
+        one["loop_lag_s"]["p99"] * 3, rel=1e-5
+    )
+    other["loop_lag_s"] = None
+    with pytest.raises(SettingError, match="loop_lag_p99_s was not measured"):
+        history_row(two, "run-1", "abc")
+
+
+def test_a_result_that_is_broken_inside_is_refused(
+    result: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    (run_dir / "result.json").write_text(json.dumps({**result, "scenario": "smoke"}))
+
+    assert main(["history", str(run_dir), "--csv", str(tmp_path / "h.csv")]) == 2
+    assert "not as it was written: scenario" in capsys.readouterr().err

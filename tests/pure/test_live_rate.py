@@ -39,6 +39,12 @@ def test_the_pace_in_force_is_told_both_ways():
         ({"tok_s": -1}, "tok_s: -1.0 is out of range; allowed: 0 to 10000"),
         ({"tok_s": 10_001}, "tok_s: 10001.0 is out of range; allowed: 0 to 10000"),
         ({"itl_ms": 600_001}, "itl_ms: 600001.0 is out of range; allowed: 0 to 600000"),
+        (
+            {"tok_s": 1e-300},
+            "tok_s: 1e-300 is no pace that can be kept; allowed: 0.001 to 600000 ms from token to token",
+        ),
+        ({"tok_s": 0.001}, "tok_s: 0.001 is no pace"),
+        ({"itl_ms": 1e-300}, "itl_ms: 1e-300 is no pace"),
         ({"itl_ms": float("nan")}, "itl_ms: nan is not a finite number"),
     ],
 )

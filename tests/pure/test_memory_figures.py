@@ -71,3 +71,14 @@ def test_of_several_orchestrators_each_has_the_streams_that_it_began():
 
     assert processes["orchestrator0"]["bytes_per_stream"] == 10e6 / 300
     assert processes["orchestrator1"]["bytes_per_stream"] == 10e6 / 100
+
+
+def test_of_several_workers_of_the_load_each_has_the_streams_that_it_sent():
+    files = run([50e6], [stream(1, 9 * S)] * 400)
+    health = [{"t_ns": (second + 1) * S, "wall_s": 1.0, "rss_bytes": rss} for second, rss in enumerate((60e6, 70e6))]
+    files.client = {"workers": [{"index": i, "started": count, "health": health} for i, count in enumerate((300, 100))]}
+
+    processes = memory_figures(files, None)["processes"]
+
+    assert processes["load0"]["bytes_per_stream"] == 10e6 / 300
+    assert processes["load1"]["bytes_per_stream"] == 10e6 / 100
