@@ -12,13 +12,13 @@ from prometheus_client.registry import Collector
 
 from loadtest.goodput import MISSES
 from loadtest.load_view import LoadView
-from loadtest.outcomes import ABORTED, FAULTS, OK
+from loadtest.outcomes import ABORTED, CANCELLED, FAULTS, OK
 from sim.service.metrics import counter, gauge, histogram
 
 __all__ = ["LoadCollector"]
 
 # One label value for every HTTP status: labels must be known beforehand.
-_LABELS = (OK, ABORTED, *(name for name in FAULTS if "<" not in name), "http_status")
+_LABELS = (OK, ABORTED, CANCELLED, *(name for name in FAULTS if "<" not in name), "http_status")
 
 
 class LoadCollector(Collector):

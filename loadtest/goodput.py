@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from loadtest.load_settings import LoadSettings
-from loadtest.outcomes import ABORTED
+from loadtest.outcomes import ABORTED, CANCELLED
 
 __all__ = ["LEFT_OUT", "MISSES", "GoodputLimits"]
 
-LEFT_OUT = (ABORTED,)
-"""Outcomes of streams that goodput leaves out."""
+LEFT_OUT = (ABORTED, CANCELLED)
+"""Outcomes of streams that goodput leaves out: the load itself closed them."""
 
 MISSES = ("ttft", "itl", "e2e", "failed", "unsent")
 """What a stream can have missed: a limit (several at once), its checks, or being sent at all."""

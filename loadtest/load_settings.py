@@ -7,6 +7,7 @@ Every key is here, and so is every rule that holds between keys; what they mean 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sim.core.settings import SettingError, setting
@@ -104,48 +105,61 @@ class LoadSettings:
     def __post_init__(self) -> None:
         if self.trace:
             object.__setattr__(self, "arrivals", "trace")
-        elif self.arrivals == "trace":
-            raise SettingError("trace: arrivals are 'trace', but no file is given")
-        self._check_rates()
-        self._check_lengths()
-        if self.arrivals == "closed" and not self.max_concurrency:
-            raise SettingError("max_concurrency: closed arrivals need the number of requests under way, 1 or more")
-        if self.arrivals in (*RATED, "closed") and self.duration_s <= 0 and self.limit <= 0:
-            raise SettingError(f"duration_s: {self.arrivals} arrivals need an end: set duration_s or limit")
-        if self.arrivals == "bursts" and self.burst_every_s and self.duration_s <= 0 and self.limit <= 0:
-            raise SettingError("duration_s: repeated bursts need an end: set duration_s or limit")
+        faults = [*self._rate_faults(), *self._length_faults(), *self._prompt_faults(), *self._end_faults()]
+        if faults:
+            raise SettingError("\n".join(faults))
 
-    def _check_rates(self) -> None:
+    def _rate_faults(self) -> Iterator[str]:
+        if self.arrivals == "trace" and not self.trace:
+            yield "trace: arrivals are 'trace', but no file is given"
         if self.arrivals in RATED and self.request_rate <= 0:
-            raise SettingError(f"request_rate: {self.arrivals} arrivals need a rate above 0")
+            yield f"request_rate: {self.arrivals} arrivals need a rate above 0"
         if self.arrivals != "gamma" and self.burstiness != 1.0:
-            raise SettingError(f"burstiness: {self.arrivals} arrivals have none; it is for gamma")
-        if self.arrivals == "ramp":
-            if self.request_rate == self.end_request_rate == 0:
-                raise SettingError("end_request_rate: a ramp needs a rate above 0 at one of its ends")
-            if self.duration_s <= 0:
-                raise SettingError("duration_s: a ramp needs its length")
-        elif self.end_request_rate:
-            raise SettingError(f"end_request_rate: {self.arrivals} arrivals have none; it is for ramp")
+            yield f"burstiness: {self.arrivals} arrivals have none; it is for gamma"
+        if self.arrivals != "ramp" and self.end_request_rate:
+            yield f"end_request_rate: {self.arrivals} arrivals have none; it is for ramp"
+        if self.arrivals == "ramp" and self.request_rate == self.end_request_rate == 0:
+            yield "end_request_rate: a ramp needs a rate above 0 at one of its ends"
+        if self.arrivals != "steps" and self.step_rates:
+            yield f"step_rates: {self.arrivals} arrivals have none; it is for steps"
         if self.arrivals == "steps":
-            if not any(self.rates_of_steps()):
-                raise SettingError("step_rates: steps need at least one rate above 0, such as 10,20,40")
-        elif self.step_rates:
-            raise SettingError(f"step_rates: {self.arrivals} arrivals have none; it is for steps")
+            try:
+                rates = self.rates_of_steps()
+            except SettingError as error:
+                yield str(error)
+            else:
+                if not any(rates):
+                    yield "step_rates: steps need at least one rate above 0, such as 10,20,40"
+        if self.arrivals == "closed" and not self.max_concurrency:
+            yield "max_concurrency: closed arrivals need the number of requests under way, 1 or more"
 
-    def _check_lengths(self) -> None:
+    def _length_faults(self) -> Iterator[str]:
         for name in ("prompt_tokens", "output_tokens"):
             least, most = getattr(self, name), getattr(self, f"{name}_max")
             if self.lengths == "range" and most < least:
-                raise SettingError(f"{name}_max: {most} is below {name}, {least}")
+                yield f"{name}_max: {most} is below {name}, {least}"
             if self.lengths != "range" and most:
-                raise SettingError(f"{name}_max: lengths are {self.lengths!r}; it is for range")
+                yield f"{name}_max: lengths are {self.lengths!r}; it is for range"
         if (self.lengths == "file") != bool(self.lengths_file):
-            raise SettingError("lengths_file: goes with lengths = 'file', and that with it")
+            yield "lengths_file: goes with lengths = 'file', and that with it"
+
+    def _prompt_faults(self) -> Iterator[str]:
+        if self.turns > 1 and self.arrivals == "trace":
+            yield "turns: a replay has its own prompts"
         if not self.stream:
             for name in ("cancel_share", "goodput_ttft_ms", "goodput_itl_ms"):
                 if getattr(self, name):
-                    raise SettingError(f"{name}: it is for streams, and stream is false")
+                    yield f"{name}: it is for streams, and stream is false"
+
+    def _end_faults(self) -> Iterator[str]:
+        if self.duration_s > 0:
+            return
+        if self.arrivals == "ramp":
+            yield "duration_s: a ramp needs its length"
+        elif self.arrivals in (*RATED, "closed") and self.limit <= 0:
+            yield f"duration_s: {self.arrivals} arrivals need an end: set duration_s or limit"
+        elif self.arrivals == "bursts" and self.burst_every_s and self.limit <= 0:
+            yield "duration_s: repeated bursts need an end: set duration_s or limit"
 
     def rates_of_steps(self) -> list[float]:
         """``step_rates`` as numbers, requests per second.  SettingError for what is none."""

@@ -46,6 +46,7 @@ from loadtest import client_ops
 from loadtest.client_metrics import LoadCollector
 from loadtest.copy_dispatch import CopyDispatcher, keep_missing_workers
 from loadtest.load_arguments import add_arguments, check_limits, ops_address, plan_of
+from loadtest.load_files import notes_of
 from loadtest.load_view import LoadView
 from loadtest.local_load import LocalLoad
 from loadtest.master_load import MasterLoad
@@ -74,6 +75,9 @@ def _init(environment: Any, runner: Any, web_ui: Any, **_: Any) -> None:
         plan = None if isinstance(runner, WorkerRunner) else plan_of(options, environment.host)
         address = ops_address(options, plan)
         load = _load(environment, runner, plan, health)
+        if plan is not None and not options.plan:  # a plan's maker has told them
+            for note in notes_of(plan.settings):
+                print(f"locust: {note}", file=sys.stderr, flush=True)
     except SettingError as error:
         _exit_usage(str(error))
     registry = CollectorRegistry()

@@ -5,11 +5,13 @@ Every stream ends in exactly one of them; the first fault seen is the one that c
 
 from __future__ import annotations
 
-__all__ = ["ABORTED", "FAULTS", "OK", "http_status"]
+__all__ = ["ABORTED", "CANCELLED", "FAULTS", "OK", "http_status"]
 
 OK = "ok"
 ABORTED = "aborted"
 """Closed by the load itself, because the run was over or was interrupted."""
+CANCELLED = "cancelled"
+"""Closed by the load itself after as many tokens as its plan says: a client that has read enough."""
 
 FAULTS = {
     "refused_connect": "no connection: refused, unreachable, or no descriptor left",

@@ -108,7 +108,7 @@ class LoadPlan:
                 ops=_text(value, "ops"),
             )
         except SettingError as error:
-            raise SettingError(f"plan.{error}") from None
+            raise SettingError("\n".join(f"plan.{fault}" for fault in str(error).split("\n"))) from None
 
     def write(self, path: Path) -> None:
         """Write the plan file."""

@@ -19,7 +19,7 @@ from typing import Any
 import gevent
 
 from loadtest.connections import Connections
-from loadtest.outcomes import ABORTED
+from loadtest.outcomes import ABORTED, CANCELLED
 from loadtest.stream_reader import ENDED, FIRST_TOKEN, MORE, READ_BYTES, StreamReader
 from loadtest.workload import PlannedRequest
 
@@ -124,6 +124,8 @@ class Exchange:
         news = reader.feed(data, time.monotonic_ns())
         if news != MORE:
             self._tell(news)
+        if reader.stop_after and reader.tokens >= reader.stop_after:
+            self.close(CANCELLED)
 
     def _read_rest(self) -> bytes:
         """What more there is to read at once, up to READ_BYTES; an end of it is left to the next read."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from loadtest.goodput import LEFT_OUT, MISSES, GoodputLimits
-from loadtest.outcomes import ABORTED, OK
+from loadtest.outcomes import ABORTED, CANCELLED, OK
 from loadtest.reply_events import ReplyEvents
 from loadtest.stream_reader import StreamReader
 from loadtest.stream_record import StreamRecord
@@ -26,6 +26,8 @@ from sim.core.histogram import LogHistogram
 __all__ = ["KINDS", "Recorder", "Totals", "write_json"]
 
 NO_LIMITS = GoodputLimits()
+NEAR_END_TOKENS = 50
+"""A stream cancelled with fewer tokens to come than this may be over before the servers hear of it."""
 KINDS = ("chunks", "role_events", "finish_events", "usage_events", "done_events", "other_events")
 
 
@@ -62,6 +64,10 @@ class Recorder:
         self.unsent = 0
         self.outcomes: Counter[str] = Counter()
         self.ended_early = 0  # of those that are ok: streams with fewer tokens than asked
+        self.cancelled_near_end = 0
+        self.left_tokens = 0  # asked for and not taken, by streams that were cancelled
+        self.usages = 0  # replies whose usage came, and the cached tokens that they were told in all
+        self.cached_tokens = 0
         self.ended = Totals()
         self.within_slo = 0
         self.missed_slo = 0
@@ -128,6 +134,14 @@ class Recorder:
         """A stream has ended and been judged."""
         self.outcomes[record.outcome] += 1
         self.ended.add(reader)
+        cached = _cached_tokens(reader.usage)
+        if cached is not None:
+            self.usages += 1
+            self.cached_tokens += cached
+        if record.outcome == CANCELLED:
+            left = max(0, record.asked_tokens - record.tokens)
+            self.left_tokens += left
+            self.cancelled_near_end += left < NEAR_END_TOKENS
         if record.outcome == OK:
             self.ended_early += record.tokens < record.asked_tokens
             self.e2e.record_ns(record.end_ns - record.planned_ns)
@@ -162,7 +176,8 @@ class Recorder:
 
     def to_json(self) -> dict[str, Any]:
         """The load's part of client.json; every stream has ended by then."""
-        failed = {outcome: n for outcome, n in sorted(self.outcomes.items()) if outcome not in (OK, ABORTED)}
+        not_failed = (OK, ABORTED, CANCELLED)
+        failed = {outcome: n for outcome, n in sorted(self.outcomes.items()) if outcome not in not_failed}
         return {
             "streams": {
                 "planned": self.planned,
@@ -172,7 +187,12 @@ class Recorder:
                 "ended_early": self.ended_early,
                 "failed": failed,
                 "aborted": self.outcomes[ABORTED],
+                "cancelled": self.outcomes[CANCELLED],
+                "cancelled_near_end": self.cancelled_near_end,
             },
+            "left_tokens": self.left_tokens,
+            "usages": self.usages,
+            "cached_tokens": self.cached_tokens,
             "tokens": self.ended.tokens,
             "events": self.ended.events,
             **self.ended.by_kind,
@@ -204,6 +224,13 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(json.dumps(value) + "\n")
     partial.replace(path)
+
+
+def _cached_tokens(usage: Any) -> int | None:
+    """The cached tokens that a usage tells; None if it tells none."""
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return cached if type(cached) is int else None
 
 
 def _count(reply: ReplyEvents, kind: str) -> int:

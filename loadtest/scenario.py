@@ -2,7 +2,7 @@
 
 Five tables: ``[scenario]`` (name, description), ``[ctx]``, ``[gen]``, ``[orchestrator]``, ``[load]``; a key that is
 not there has its default.  A file is checked whole, with the overrides applied, and every fault is told at once, with
-file, table, key and what is allowed.  Starting servers and sending load are not here.
+file, line, table, key and what is allowed.  Starting servers and sending load are not here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from loadtest.load_files import lengths_of, trace_of
 from loadtest.load_settings import LoadSettings
+from loadtest.toml_lines import error_line, key_lines
 from sim.core.settings import CtxSettings, GenSettings, OrchestratorSettings, SettingError, from_mapping
 
 __all__ = ["TABLES", "Scenario", "load_scenario", "scenario_names"]
@@ -30,6 +31,8 @@ TABLES: Mapping[str, type] = {
 _FOLDER = Path(__file__).parent / "scenarios"
 _HEADER = ("name", "description")
 _OVERRIDE = "--set"
+_FILES = ("trace", "lengths_file")
+"""Keys of the load that name a file, from the scenario file's folder on."""
 _RIVALS = {("gen", "itl_ms"): "tok_s", ("gen", "tok_s"): "itl_ms"}
 """Two ways to say one thing: an override of the one takes the place of the file's other."""
 
@@ -59,12 +62,11 @@ def load_scenario(name: str, overrides: Sequence[str] = ()) -> Scenario:
     """The scenario of that name, or in that TOML file, with ``key=value`` overrides applied.
 
     A key may be bare (``streams=50``) when one table alone has it, else ``table.key``.  A relative ``trace`` or
-    ``lengths_file`` in a file counts from the file's folder, in an override from the working directory.  SettingError
-    tells every fault.
+    ``lengths_file`` in a file counts from the file's folder, in an override from the working directory.
+    SettingError tells every fault, one a line.
     """
     path = _path_of(name)
-    values, faults = _read(path)
-    origin = {(table, key): str(path) for table, keys in values.items() for key in keys}
+    values, origin, faults = _read(path)
     for override in overrides:
         try:
             table, key, value = _split(override)
@@ -73,13 +75,13 @@ def load_scenario(name: str, overrides: Sequence[str] = ()) -> Scenario:
             continue
         keys = values.setdefault(table, {})
         keys[key] = value
-        origin[table, key] = _OVERRIDE
+        origin.override(table, key)
         rival = _RIVALS.get((table, key))
-        if rival in keys and origin[table, rival] != _OVERRIDE:
+        if rival in keys and origin.where(table, rival) != _OVERRIDE:
             del keys[rival]
     settings: dict[str, Any] = {}
     for table, cls in TABLES.items():
-        found = _check_table(table, cls, values.get(table, {}), origin, path)
+        found = _check_table(table, cls, values.get(table, {}), origin)
         if isinstance(found, list):
             faults += found
         else:
@@ -99,35 +101,59 @@ def _path_of(name: str) -> Path:
     return path
 
 
-def _read(path: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Tables of the file, and what is wrong with their outline.  SettingError if it is no TOML file."""
+class _Origin:
+    """Where each key of a scenario comes from: a line of the file, or an override."""
+
+    def __init__(self, path: Path, lines: Mapping[tuple[str, ...], int]) -> None:
+        self._path = path
+        self._lines = lines
+        self._overridden: set[tuple[str, str]] = set()
+
+    def override(self, table: str, key: str) -> None:
+        """The key's value is an override's from here on."""
+        self._overridden.add((table, key))
+
+    def where(self, table: str, key: str = "") -> str:
+        """What a fault of that key begins with; of one that is given nowhere, its table's place."""
+        if (table, key) in self._overridden:
+            return _OVERRIDE
+        line = self._lines.get((table, key)) or self._lines.get((table,))
+        return str(self._path) if line is None else f"{self._path}:{line}"
+
+
+def _read(path: Path) -> tuple[dict[str, dict[str, Any]], _Origin, list[str]]:
+    """Tables of the file, where they are, and what is wrong with their outline.  SettingError if it is no TOML."""
     try:
-        with path.open("rb") as file:
-            content = tomllib.load(file)
+        raw = path.read_bytes()
     except OSError as error:
         raise SettingError(f"{path}: cannot read: {error.strerror}") from None
+    try:
+        text = raw.decode()
+        content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path}: not TOML: {error}") from None
+        raise SettingError(f"{path}:{error_line(error, raw)}: not TOML: {error}") from None
+    origin = _Origin(path, key_lines(text))
     tables: dict[str, dict[str, Any]] = {}
     faults = []
     allowed = ("scenario", *TABLES)
     for name, table in content.items():
         if name not in allowed:
-            faults.append(f"{path}: [{name}]: unknown table; known: {', '.join(allowed)}")
+            faults.append(f"{origin.where(name)}: [{name}]: unknown table; known: {', '.join(allowed)}")
         elif not isinstance(table, dict):
-            faults.append(f"{path}: {name}: {table!r} is not a table")
+            faults.append(f"{origin.where(name)}: {name}: {table!r} is not a table")
         else:
             tables[name] = table
     for key, value in tables.get("scenario", {}).items():
+        where = origin.where("scenario", key)
         if key not in _HEADER:
-            faults.append(f"{path}: scenario.{key}: unknown key; known: {', '.join(_HEADER)}")
+            faults.append(f"{where}: scenario.{key}: unknown key; known: {', '.join(_HEADER)}")
         elif not isinstance(value, str):
-            faults.append(f"{path}: scenario.{key}: {value!r} is not a string")
-    for key in ("trace", "lengths_file"):
-        named = tables.get("load", {}).get(key)
-        if isinstance(named, str) and named:
-            tables["load"][key] = str(path.parent / named)
-    return tables, faults
+            faults.append(f"{where}: scenario.{key}: {value!r} is not a string")
+    for key in _FILES:
+        file = tables.get("load", {}).get(key)
+        if isinstance(file, str) and file:
+            tables["load"][key] = str(path.parent / file)
+    return tables, origin, faults
 
 
 def _split(override: str) -> tuple[str, str, str]:
@@ -151,13 +177,11 @@ def _split(override: str) -> tuple[str, str, str]:
     return tables[0], name, value.strip()
 
 
-def _check_table(
-    table: str, cls: type, values: Mapping[str, Any], origin: Mapping[tuple[str, str], str], path: Path
-) -> Any:
+def _check_table(table: str, cls: type, values: Mapping[str, Any], origin: _Origin) -> Any:
     """The settings, or the list of their faults: each key on its own, then all together, then the trace's rows."""
     faults = []
     for key, value in values.items():
-        where = origin[table, key]
+        where = origin.where(table, key)
         if key not in _keys(cls):
             faults.append(f"{where}: {table}.{key}: unknown key; known: {', '.join(_keys(cls))}")
             continue
@@ -170,13 +194,14 @@ def _check_table(
     try:
         settings: Any = from_mapping(cls, values, table)
     except SettingError as error:
-        return [f"{path}: {error}"]
+        # One a line, each beginning with "table.key:".
+        return [f"{origin.where(*fault.partition(':')[0].split('.', 1))}: {fault}" for fault in str(error).split("\n")]
     if isinstance(settings, LoadSettings):
         key, read = ("trace", trace_of) if settings.trace else ("lengths_file", lengths_of)
         try:
             read(settings)
         except SettingError as error:
-            return [f"{origin[table, key]}: load.{key}: {error}"]
+            return [f"{origin.where(table, key)}: load.{key}: {error}"]
     return settings
 
 

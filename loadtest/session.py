@@ -21,6 +21,7 @@ from loadtest.lengths import Lengths, OfRows
 from loadtest.load_files import lengths_of, trace_of
 from loadtest.outcomes import ABORTED
 from loadtest.plan import LoadPlan, Target
+from loadtest.prompts import Prompts
 from loadtest.pump import Exchange, Pump
 from loadtest.recorder import Recorder, Totals, write_json
 from loadtest.sender import Sender
@@ -29,7 +30,7 @@ from loadtest.shares import SEQS_PER_COPY, Share
 from loadtest.stamped_reader import StampedReader
 from loadtest.stream_reader import StreamReader
 from loadtest.traces.rows import TraceRow
-from loadtest.workload import PlannedRequest, Prompts, request_bytes
+from loadtest.workload import PlannedRequest, request_bytes
 from sim.core.settings import SettingError
 from sim.service.health import LoopHealth
 
@@ -133,12 +134,12 @@ class LoadSession:
 
     def written(self, request: PlannedRequest) -> bytes:
         """The bytes of one request, to be made before it is due."""
-        prompt = self._prompts.make(request.seq, request.prompt_tokens)
+        prompt = self._prompts.make(request.seq, request.prompt_tokens, request.prefix)
         return request_bytes(self._target, self.plan.settings, prompt, request.output_tokens)
 
     def send(self, request: PlannedRequest, data: bytes, planned_ns: int, ready_ns: int) -> None:
         """Send one request now; its reply comes by callbacks."""
-        reader = self._reader(keep=self._settler.keeps(request.seq))
+        reader = self._reader(keep=self._settler.keeps(request.seq), stop_after=request.cancel_after)
         exchange = self.pump.send(reader, data, planned_ns, request, ready_ns)
         self.recorder.start(planned_ns, ready_ns, exchange.sent_ns)
 
@@ -178,10 +179,10 @@ class LoadSession:
             "end_ns": now_ns,
         }
 
-    def _reader(self, *, keep: bool) -> StreamReader:
+    def _reader(self, *, keep: bool, stop_after: int) -> StreamReader:
         if self.plan.gen is not None and self.plan.gen.stamp_sent:
-            return StampedReader(self.recorder.token_gaps, self.recorder.transits, keep=keep)
-        return StreamReader(self.recorder.token_gaps, keep=keep)
+            return StampedReader(self.recorder.token_gaps, self.recorder.transits, keep=keep, stop_after=stop_after)
+        return StreamReader(self.recorder.token_gaps, keep=keep, stop_after=stop_after)
 
     def _on_end(self, exchange: Exchange) -> None:
         sender = self._senders.get(exchange.request.seq // SEQS_PER_COPY)

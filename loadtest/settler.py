@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import gevent
 from gevent.event import Event
 
-from loadtest.outcomes import ABORTED, OK
+from loadtest.outcomes import ABORTED, CANCELLED, OK
 from loadtest.plan import LoadPlan
 from loadtest.pump import Exchange
 from loadtest.recorder import Recorder
@@ -117,7 +117,7 @@ class Settler:
         except Exception as error:
             log.exception("stream %d could not be judged", request.seq)
             outcome, detail = "client_error", repr(error)
-        if outcome not in self._logged and outcome not in (OK, ABORTED):
+        if outcome not in self._logged and outcome not in (OK, ABORTED, CANCELLED):
             self._logged.add(outcome)
             log.warning("stream %d: %s: %s (further ones are only counted)", request.seq, outcome, detail)
         record = StreamRecord(
@@ -141,9 +141,11 @@ class Settler:
         self._recorder.end(record, reader)
         if outcome == OK and record.tpot_ns is not None:
             self._tell(Told("ITL", "ITL (stream mean)", record.tpot_ns / 1e9))
-        if outcome != ABORTED:  # closed by the load itself: neither a duration nor a failure
+        e2e_s = (exchange.end_ns - exchange.planned_ns) / 1e9
+        if outcome == CANCELLED:
+            self._tell(Told("CANCEL", "Cancelled", e2e_s, reader.event_bytes))
+        elif outcome != ABORTED:  # closed by the load itself: neither a duration nor a failure
             failure = None if outcome == OK else outcome
-            e2e_s = (exchange.end_ns - exchange.planned_ns) / 1e9
             self._tell(Told("POST", "E2E", e2e_s, reader.event_bytes, failure))
 
     def _expectation(self, request: PlannedRequest) -> Expectation:

@@ -24,8 +24,8 @@ class StampedReader(StreamReader):
 
     __slots__ = ("_after", "_before", "_between", "_stamp_at", "_stamp_end", "_transits_ns", "transits")
 
-    def __init__(self, gaps: TokenGaps, transits: TimeLog, *, keep: bool = False) -> None:
-        super().__init__(gaps, keep=keep)
+    def __init__(self, gaps: TokenGaps, transits: TimeLog, *, keep: bool = False, stop_after: int = 0) -> None:
+        super().__init__(gaps, keep=keep, stop_after=stop_after)
         self.transits = transits
         self._transits_ns = transits.pending
         # The template is _before + stamp + _between + numbers + _after; the stamp is at _stamp_at, up to _stamp_end.

@@ -224,8 +224,8 @@ def _judge_answer(seen: StreamReader, expected: Expectation) -> tuple[str, str]:
         outcome = "wrong_count", f"{seen.tokens} tokens came, {expected.asked_tokens} were asked for"
     elif choice.get("finish_reason") is None:
         outcome = "no_finish", "no finish_reason came"
+    usage = seen.usage = body.get("usage")
     if outcome is None and expected.judge_usage:
-        usage = body.get("usage")
         if usage is None:
             outcome = "missing_usage", "the answer has no usage"
         else:

@@ -37,17 +37,19 @@ class StreamReader(ReplyEvents):
     """Feed it what was read, with the time of the read.
 
     ``gaps`` takes the gap before every chunk of tokens but the first.  ``keep`` keeps every event, for a comparison of
-    bytes.  An answer that is no event stream is collected in ``plain``.
+    bytes.  Every read of a stream with ``stop_after`` goes the full way, so that nobody else has to ask whether it has
+    come to that many tokens.  An answer that is no event stream is collected in ``plain``.
     """
 
     __slots__ = (
         "_around", "_decoder", "_event_after", "_event_before", "_event_bytes", "_gaps_ns", "_read_bytes",
         "_run_from", "_settled_bytes", "_short_bytes", "_template_bytes", "_tokens_an_event", "first_byte_ns", "http",
-        "kept", "last_read_ns", "plain", "read_size", "streamed",
+        "kept", "last_read_ns", "plain", "read_size", "stop_after", "streamed",
     )  # fmt: skip
 
-    def __init__(self, gaps: TokenGaps, *, keep: bool = False) -> None:
+    def __init__(self, gaps: TokenGaps, *, keep: bool = False, stop_after: int = 0) -> None:
         super().__init__(gaps)
+        self.stop_after = stop_after  # tokens after which its client cancels it; 0: it does not
         self.http = ResponseStream()
         self.streamed: bool | None = None  # whether the answer is an event stream; None before its head
         self.first_byte_ns: int | None = None
@@ -196,7 +198,8 @@ class StreamReader(ReplyEvents):
     def _foresee(self, size: int) -> None:
         """Use the template for what comes next, or with ``size`` 0 do not."""
         self._read_bytes = size
-        self._short_bytes = size if self._tokens_an_event == 1 and self.tokens < _NUMBERS_MADE else 0
+        short = self._tokens_an_event == 1 and self.tokens < _NUMBERS_MADE and not self.stop_after
+        self._short_bytes = size if short else 0
         # Python makes room for as much as is asked for: one byte more than is expected shows that there is more.
         self.read_size = size + 1 if size else READ_BYTES
 

@@ -1,6 +1,6 @@
-"""What each request holds: when it is due, a prompt that really has that many tokens' worth of bytes, HTTP bytes.
+"""What each request holds: when it is due, how long it is, its HTTP bytes.
 
-The schedule is made from `arrivals` or `replay`, and `lengths`.
+The schedule is made from `arrivals` or `replay`, and `lengths`; what a prompt says is in `prompts`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,14 @@ from loadtest import arrivals, replay
 from loadtest.lengths import Lengths, plain_lengths
 from loadtest.load_settings import LoadSettings
 from loadtest.plan import Target
+from loadtest.prompts import PromptPlan
 from loadtest.traces.mooncake import BLOCK_TOKENS
 from loadtest.traces.rows import TraceRow
-from sim.core.tokens import BYTES_PER_TOKEN
 
-__all__ = ["PlannedRequest", "Prompts", "iter_requests", "plan_requests", "request_bytes"]
+__all__ = ["PlannedRequest", "iter_requests", "plan_requests", "request_bytes"]
 
 MODEL = "sim"
 _PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
-_TEXT_BYTES = 1 << 16
-_WORDS = (
-    "the", "of", "and", "you", "that", "was", "for", "with", "his", "they", "one", "have", "this", "from", "had",
-    "some", "what", "there", "other", "were", "your", "when", "use", "word", "how", "said", "each", "which", "their",
-    "time", "will", "way", "about", "many", "then", "them", "would", "write", "like", "these", "long", "make", "thing",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +58,10 @@ def iter_requests(
     0 and, without a limit, have no end.
     """
     if settings.arrivals == "trace":
-        return _replayed(settings, trace)
-    return _drawn(settings, seed, lengths or plain_lengths(settings))
+        requests = _replayed(settings, trace)
+    else:
+        requests = _drawn(settings, seed, lengths or plain_lengths(settings))
+    return map(PromptPlan(settings, seed).completed, requests)
 
 
 def _drawn(settings: LoadSettings, seed: int, lengths: Lengths) -> Iterator[PlannedRequest]:
@@ -116,33 +112,6 @@ def _blocks(row: TraceRow) -> tuple[tuple[int, int], ...]:
     """The prompt's beginning in pieces that other requests share: one for each id, the last perhaps not full."""
     left = range(row.prompt_tokens, 0, -BLOCK_TOKENS)
     return tuple((block, min(BLOCK_TOKENS, tokens)) for block, tokens in zip(row.hash_ids, left, strict=False))
-
-
-class Prompts:
-    """Makes prompts: English-looking ASCII, `BYTES_PER_TOKEN` bytes a token, led by the request's number.
-
-    One text is made from the seed and each prompt is a run of it: a prompt of 40,000 tokens must not cost
-    the load more than a copy.
-    """
-
-    __slots__ = ("_text",)
-
-    def __init__(self, seed: int) -> None:
-        rng = Random(f"prompts {seed}")
-        words: list[str] = []
-        size = 0
-        while size < _TEXT_BYTES:
-            words.append(rng.choice(_WORDS))
-            size += len(words[-1]) + 1
-        self._text = " ".join(words)[:_TEXT_BYTES]
-
-    def make(self, seq: int, tokens: int) -> str:
-        """The prompt of request ``seq``: exactly ``tokens`` tokens; unlike any other's where it has room to be."""
-        size = tokens * BYTES_PER_TOKEN
-        start = (seq * 977) % _TEXT_BYTES
-        head = f"{seq} "
-        repeats = -(-(start + size) // _TEXT_BYTES)
-        return (head + (self._text * repeats)[start : start + size])[:size]
 
 
 def request_bytes(target: Target, settings: LoadSettings, prompt: str, output_tokens: int) -> bytes:

@@ -1,6 +1,7 @@
 """The command ``disagg-sim``: from words to a verb, from its end to an exit code.
 
-0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void (doctor: every run would be).
+0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void (doctor: every run would be),
+4 a --fail-if tripped.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadtest.experiment import compare, doctor, micro, profile, run_load
+from loadtest.experiment import compare, doctor, history, micro, profile, run_load
 from loadtest.experiment.cachegrind import check_valgrind
 from loadtest.experiment.capacity_verb import run_capacity
 from loadtest.experiment.conclusions import (
@@ -106,6 +107,11 @@ def _compare(options: argparse.Namespace) -> int:
         if run.manifest["interrupted"] or run.manifest["failure"]:
             break
         options.out = str(first.path / f"start-{number + 2}")
+        options.fail_if, options.baseline, options.baseline_any = (
+            [],
+            None,
+            False,
+        )  # the first start's figures are judged
         run, topology = prepare(options, scenario, plan)
         progress(f"process start {number + 2} of {options.restarts + 1}")
         try:
@@ -195,6 +201,7 @@ _VERBS = {
     "capacity": run_capacity,
     "up": _up,
     "report": _report,
+    "history": history.append,
     "scenarios": _scenarios,
 }
 

@@ -50,7 +50,11 @@ def arm_figures(arm: Arm, judged: JudgedRounds, at_chunks_per_s: float, rng: np.
     wall_ns = sum(block.wall_ns for block in blocks)
     return {
         **figures,
-        "cpu_us_per_chunk": {"mean": cost.value, "ci95": _pair(cost.ci95)},
+        "cpu_us_per_chunk": {
+            "mean": cost.value,
+            "ci95": _pair(cost.ci95),
+            "by_round": values_us(judged, arm.name).tolist(),
+        },
         "core_share_at_rate": cost.value * at_chunks_per_s / 1e6,
         "chunks_per_s": sum(block.chunks for block in blocks) * 1e9 / wall_ns,
         "events_per_read": sum(block.events for block in blocks) / sum(block.reads for block in blocks),

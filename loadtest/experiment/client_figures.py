@@ -116,12 +116,5 @@ def _streams(files: RunFiles) -> dict[str, Any]:
         counts: dict[str, Any] = dict(files.client["streams"])
         return counts
     outcomes = Counter(s["outcome"] for s in files.streams)
-    ok, aborted = outcomes.pop("ok", 0), outcomes.pop("aborted", 0)
-    return {
-        "planned": None,
-        "started": len(files.streams),
-        "unsent": None,
-        "ok": ok,
-        "failed": dict(outcomes),
-        "aborted": aborted,
-    }
+    others = {outcome: outcomes.pop(outcome, 0) for outcome in ("ok", "aborted", "cancelled")}
+    return {"planned": None, "started": len(files.streams), "unsent": None, **others, "failed": dict(outcomes)}

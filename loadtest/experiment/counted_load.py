@@ -15,7 +15,8 @@ import aiohttp
 from loadtest.experiment.lockstep import EVENT_END, Lockstep
 from loadtest.load_settings import LoadSettings
 from loadtest.plan import Target
-from loadtest.workload import Prompts, request_bytes
+from loadtest.prompts import Prompts
+from loadtest.workload import request_bytes
 
 __all__ = ["BASE", "LOADS", "CountedLoad", "send_load"]
 

@@ -79,7 +79,7 @@ def _left(files: RunFiles, streams: Mapping[str, Any], rows: list[Row] | None) -
         unsampled=tuple(name for name in servers if not files.samples.get(name, {}).get("samples")),
         uncounted=tuple(name for name in servers if not files.counters.get(name)),
         unreconciled=_unreconciled(rows),
-        ended=streams.get("ok", 0) + sum(streams["failed"].values()) + streams.get("aborted", 0),
+        ended=sum(streams.get(how, 0) for how in ("ok", "aborted", "cancelled")) + sum(streams["failed"].values()),
         servers_started=max((count for party, count in replies.items() if party != "client"), default=None),
     )
 

@@ -40,6 +40,8 @@ _PLAIN_TOKENS = 12
 _LONG_TOKENS = 300  # some of a policy's faults take a while
 _ITL_MS = 2  # whatever the scenario's: the gate is about bytes, and is not to wait for them
 
+_CACHED_TOKENS = 8  # all cases have one prompt: a cache would know it from the second one on
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -62,7 +64,7 @@ class Case:
             body["prompt"] = prompt
         if self.stream:
             body["stream_options"] = {"include_usage": self.include_usage}
-        body["disagg_sim"] = {"itl_ms": _ITL_MS, **self.script}
+        body["disagg_sim"] = {"itl_ms": _ITL_MS, "cached_tokens": _CACHED_TOKENS, **self.script}
         return body
 
 

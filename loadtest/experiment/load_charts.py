@@ -170,7 +170,7 @@ def ttft_over_time(files: RunFiles) -> Figure | None:
         return None
     origin_ns = min(s["planned_ns"] for s in files.streams)
     passed = [s for s in streams if s["outcome"] == "ok" and s.get("first_token_ns")]
-    failed = [s for s in streams if s["outcome"] not in ("ok", "aborted")]
+    failed = [s for s in streams if s["outcome"] not in ("ok", "aborted", "cancelled")]
     data = [
         {
             "type": "scatter",

@@ -39,7 +39,8 @@ async def start_load(
         host=host,
         settings=scenario.load,
         gen=scenario.gen,
-        cache_hit_ratio=scenario.ctx.cache_hit_ratio,
+        # What a cache of blocks holds is ctx's to know; the sums of both parties are compared at the end.
+        cache_hit_ratio=scenario.ctx.cache_hit_ratio if scenario.ctx.prefix_cache == "ratio" else None,
         usage_by_ctx=not gen_alone,
         may_end_early=True,  # gen is drained at the end; its own count of such replies must equal the client's
         out=str(run_dir),

@@ -7,6 +7,8 @@ import argparse
 from loadtest.experiment.argument_types import at_least_one as _at_least_one
 from loadtest.experiment.argument_types import positive, workers
 from loadtest.experiment.argument_types import whole as _whole
+from loadtest.experiment.fail_if_plan import add_gate_options
+from loadtest.experiment.history import add_history
 from loadtest.experiment.load_options import add_load_options
 from loadtest.experiment.options_capacity import add_capacity
 
@@ -30,7 +32,8 @@ examples:
   disagg-sim profile parse                        where a chunk's microseconds go under a policy
   disagg-sim report runs/compare-...              the report again, from its files
 
-exit codes: 0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void (doctor: every run would be)
+exit codes: 0 done, 1 an error of ours, 2 usage or configuration, 3 the run is void (doctor: every run would be),
+4 a --fail-if tripped
 """
 
 
@@ -53,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
         help="built-in name or package.module:callable; default: filter-off filter-on",
     )
     _add_run_options(compare, scenario="seed")
+    add_gate_options(compare)
     compare.add_argument(
         "--counter",
         choices=("cpu", "instructions"),
@@ -82,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     run = verbs.add_parser("run", help="one load run of a scenario")
     run.add_argument("scenario", metavar="SCENARIO", help="a name (see `disagg-sim scenarios`) or a TOML file")
     _add_run_options(run, scenario=None)
+    add_gate_options(run)
     run.add_argument("--duration", type=positive, default=None, metavar="S", help="time in which requests start")
     run.add_argument(
         "--workers",
@@ -123,6 +128,8 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--json", action="store_true", help="print the result as JSON")
 
     _add_micro(verbs.add_parser("micro", help="what does each policy cost per chunk, timed alone?"))
+
+    add_history(verbs.add_parser("history", help="append runs to a CSV that Apache Otava finds change points in"))
 
     scenarios = verbs.add_parser("scenarios", help="list the scenarios, or show one")
     scenarios.add_argument("name", nargs="?", metavar="NAME")

@@ -7,15 +7,17 @@ import dataclasses
 
 from loadtest.experiment.load_options import LOAD_OPTIONS, cleared, load_overrides
 from loadtest.load_files import mean_output_tokens
-from loadtest.load_settings import RATED
+from loadtest.load_settings import RATED, LoadSettings
 from loadtest.scenario import Scenario, load_scenario
 from sim.core.latency import step_s
 from sim.core.settings import SettingError
 
-__all__ = ["check_run_ends", "check_streams_outlive", "lasting", "scenario_from", "settled_after_s"]
+__all__ = ["check_run_ends", "check_streams_outlive", "drained_after_s", "lasting", "scenario_from", "settled_after_s"]
 
 LONGEST_UNASKED_S = 900.0
 MARGIN_S = 30.0
+DRAIN_BEFORE_S = 5.0
+"""Of the time that streams get to finish, what is left for those that gen has to end."""
 _PLAIN_OPTIONS = ("rate", "streams", "engine", "seed")
 
 
@@ -38,6 +40,7 @@ def scenario_from(options: argparse.Namespace) -> Scenario:
 
     scenario = loaded()
     further = [*_burstiness_overrides(options, scenario), *_rate_overrides(options, scenario)]
+    further += _step_overrides(options, scenario.load)
     if further:
         extra += further
         scenario = loaded()
@@ -89,6 +92,24 @@ def _rate_overrides(options: argparse.Namespace, scenario: Scenario) -> list[str
     if options.request_rate:
         raise SettingError("--rate: contradicts --request-rate; give one of the two")
     return [*extra, f"load.request_rate={options.rate / mean_output_tokens(load)}"]
+
+
+def _step_overrides(options: argparse.Namespace, load: LoadSettings) -> list[str]:
+    """Steps share the time that was asked for, where other arrivals are as long as it (a ramp) or just end."""
+    if options.verb != "run" or not options.duration or load.arrivals != "steps":
+        return []
+    return [f"load.step_s={options.duration / len(load.rates_of_steps())}"]
+
+
+def drained_after_s(load: LoadSettings) -> float | None:
+    """When gen is told to end what is still live, seconds after the load's start; None: the schedule alone ends it.
+
+    Standing streams are for the whole run.  Others get `stop_timeout_s` to finish, less a while: they are to end
+    in order, and be checked, before the load gives them up.
+    """
+    if load.end_s is None:
+        return None
+    return load.end_s + (0.0 if load.arrivals == "staggered" else max(0.0, load.stop_timeout_s - DRAIN_BEFORE_S))
 
 
 def settled_after_s(scenario: Scenario) -> float:

@@ -7,6 +7,8 @@ import dataclasses
 import sys
 from typing import Any
 
+from loadtest.experiment.baseline import BASELINE_FILE
+from loadtest.experiment.fail_if_plan import planned_gates
 from loadtest.experiment.host import host_facts, versions
 from loadtest.experiment.rundir import RunDirectory
 from loadtest.experiment.topology import Pinning, Topology, pinning_of, usable_cpus
@@ -23,7 +25,8 @@ def prepare(
 ) -> tuple[RunDirectory, Topology]:
     """The run's directory, its manifest written, and the topology to start; ``kind`` is the verb unless given.
 
-    SettingError if the orchestrator could not hold all the streams.
+    SettingError, and no directory, if the orchestrator could not hold all the streams, and for gates or a baseline that
+    can't be used.
     """
     _check_descriptors(scenario)
     cpus = usable_cpus()
@@ -37,7 +40,10 @@ def prepare(
         "notes": notes_of(scenario.load),
         **plan,
     }
-    run = RunDirectory.create(options.out, kind or options.verb, manifest)
+    expressions, earlier = planned_gates(options, kind or options.verb, manifest)
+    run = RunDirectory.create(options.out, kind or options.verb, {**manifest, "fail_if": expressions})
+    if earlier is not None:
+        run.write_json(BASELINE_FILE, earlier)
     return run, Topology(run.path, pinning)
 
 

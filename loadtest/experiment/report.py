@@ -13,6 +13,7 @@ from typing import Any
 
 from loadtest.experiment import compare_charts, load_charts, sentences
 from loadtest.experiment.asked import asked_words
+from loadtest.experiment.fail_if_text import gate_rows
 from loadtest.experiment.figures import Figure, looks_of
 from loadtest.experiment.latency_wording import goodput_sentence, latency_rows, latency_sentences
 from loadtest.experiment.number_formats import FILTERS, duration
@@ -45,6 +46,7 @@ def render_report(files: RunFiles, result: Mapping[str, Any]) -> str:
         asked=_asked(files),
         verdict_line=sentences.verdict_line(result["verdict"]),
         vitals=_vitals(result),
+        gates=gate_rows(result),
         streams_sentence=sentences.streams_sentence(result["client"]["streams"]),
         latency_rows=latency_rows(result["client"]),
         latency_sentences=[

@@ -107,7 +107,7 @@ def _compare(files: RunFiles, further: Mapping[str, Mapping[str, Any]]) -> dict[
         "verdict": judge(facts).to_json(),
         "equality": files.equality or {"state": "not_run", "policies": {}, "dead_path": []},
         "dead_path": list(equality.dead_path),
-        "at_tok_s": files.manifest["at_tok_s"],
+        **{key: files.manifest[key] for key in ("at_tok_s", "block_s", "settle_s")},
         "arms": figures,
         "differences": differences,
         "control": None if control_pair is None else difference(control_pair, control),
@@ -160,6 +160,7 @@ def _shared(
         "processes": processes,
         "reconciliation": reconciliation,
         "policies": orchestrator.get("policies", {}),
+        **{key: files.manifest[key] for key in ("command", "started", "scenario", "seed", "versions", "host")},
     }
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 
 from loadtest.experiment.load_process import start_load
+from loadtest.experiment.overrides import drained_after_s
 from loadtest.experiment.ports import free_ports
 from loadtest.experiment.processes import ChildProcess
 from loadtest.experiment.rundir import RunDirectory
@@ -70,13 +72,11 @@ async def stay_up(options: argparse.Namespace, scenario: Scenario, topology: Top
 
 
 async def _until_done(scenario: Scenario, load: ChildProcess) -> None:
-    """Wait until Locust has sent its schedule and seen every stream end; live ones are drained at ``duration_s``."""
-    if scenario.load.arrivals == "staggered" and scenario.load.duration_s:
-        await asyncio.sleep(scenario.load.ramp_s + scenario.load.duration_s)
-        return
-    code = await load.process.wait()
-    if code:
-        raise load.failure()
+    """Wait until Locust has sent its schedule and seen every stream end, or until it is time to drain the live ones."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(drained_after_s(scenario.load)):
+            if await load.process.wait():
+                raise load.failure()
 
 
 async def _stay(duration_s: float | None) -> None:

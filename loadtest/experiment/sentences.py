@@ -124,7 +124,8 @@ def streams_sentence(streams: Mapping[str, Any]) -> str:
         return "No stream was started."
     failed = ", ".join(f"{reason} {n:,}" for reason, n in streams["failed"].items())
     aborted = f", {streams['aborted']:,} aborted" if streams.get("aborted") else ""
-    text = f"{streams['ok']:,} of {streams['started']:,} streams passed every check{aborted}"
+    cancelled = f", {streams['cancelled']:,} were cancelled as planned" if streams.get("cancelled") else ""
+    text = f"{streams['ok']:,} of {streams['started']:,} streams passed every check{cancelled}{aborted}"
     text += f"; failed: {failed}" if failed else ""
     text += f"; {streams['lost']:,} were lost with their worker" if streams.get("lost") else ""
     return f"{text}; {streams['unsent']:,} were never sent." if streams.get("unsent") else f"{text}."

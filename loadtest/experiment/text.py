@@ -17,10 +17,12 @@ WIDTH = 100
 _NAME_WIDTH = 20
 
 
-def render_text(result: Mapping[str, Any], report: Path | None) -> str:
-    """The whole of it; ``report`` is where the HTML is."""
+def render_text(result: Mapping[str, Any], report: Path | None, gates: str = "") -> str:
+    """The whole of it; ``report`` is where the HTML is, ``gates`` what stands before that."""
     body = _compare(result) if result["schema"].startswith("disagg-sim/compare/") else _run(result)
     lines = [*verdict_lines(result["verdict"]), *body]
+    if gates:
+        lines += ["", gates.rstrip("\n")]
     if report is not None:
         lines += ["", f"report: {report}"]
     return "\n".join(lines)
@@ -174,6 +176,10 @@ def _memory(memory: Mapping[str, Any] | None) -> tuple[str, str, str]:
 def _counters(result: Mapping[str, Any]) -> str:
     return {
         "equal": "Counters of gen, orchestrator and client agree to the unit.",
+        "within": (
+            "Counters of gen, orchestrator and client agree to the unit where cancelled streams leave no room, and "
+            "elsewhere within what those had still to come."
+        ),
         "differs": "Counters of gen, orchestrator and client differ.",
         "unknown": "Counters could not be held against one another.",
     }[result["reconciliation"]["state"]]

@@ -50,8 +50,8 @@ def _tokens(record: dict[str, Any], key: str) -> int:
 
 def _hash_ids(record: dict[str, Any], prompt_tokens: int) -> tuple[int, ...]:
     ids = record.get("hash_ids", [])
-    if not isinstance(ids, list) or not all(type(one) is int for one in ids):
-        raise TraceError("hash_ids is not a list of whole numbers")
+    if not isinstance(ids, list) or not all(type(one) is int and one >= 0 for one in ids):
+        raise TraceError("hash_ids is not a list of whole numbers from 0 on")
     blocks = -(-prompt_tokens // BLOCK_TOKENS)
     if len(ids) > blocks:
         raise TraceError(f"{len(ids)} hash_ids, but the prompt has {blocks} blocks of {BLOCK_TOKENS} tokens")

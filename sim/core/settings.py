@@ -67,7 +67,7 @@ def from_mapping(cls: type[T], mapping: Mapping[str, object], where: str) -> T:
     """Build the settings dataclass ``cls`` from ``mapping``; strings are converted to the field's type.
 
     ``where`` names the place in errors ("gen" gives "gen.usage: ...").  Raises SettingError for an unknown
-    key, a wrong type, a value out of range, or a combination that the class itself refuses.
+    key, a wrong type, a value out of range, or combinations that the class itself refuses (one a line).
     """
     known = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     types = typing.get_type_hints(cls)
@@ -82,7 +82,7 @@ def from_mapping(cls: type[T], mapping: Mapping[str, object], where: str) -> T:
     try:
         return cls(**values)
     except SettingError as error:
-        raise SettingError(f"{where}.{error}") from None
+        raise SettingError("\n".join(f"{where}.{fault}" for fault in str(error).split("\n"))) from None
 
 
 def describe(cls: type) -> list[SettingInfo]:
@@ -154,9 +154,26 @@ class CtxSettings:
         0.0, "growth of the time with every slot busy (1 = twice as long)", minimum=0, maximum=100
     )
     jitter: float = setting(0.0, "coefficient of variation of the time, lognormal", minimum=0, maximum=3)
-    cache_hit_ratio: float = setting(0.25, "share of prompt tokens found in the prefix cache", minimum=0, maximum=1)
+    prefix_cache: str = setting(
+        "ratio",
+        "what of a prompt is cached; ratio: cache_hit_ratio of it; blocks: its leading blocks, as far as an earlier "
+        "prompt had them too",
+        choices=("ratio", "blocks"),
+    )
+    cache_hit_ratio: float = setting(0.25, "share of prompt tokens found in the cache (ratio)", minimum=0, maximum=1)
+    cache_block_tokens: int = setting(512, "size of a block, tokens (blocks)", minimum=1, maximum=1_000_000)
+    cache_capacity_tokens: int = setting(
+        0, "tokens that the cache holds, least recently used out (blocks; 0: no limit)", minimum=0
+    )
     prompt_token_ids: bool = setting(True, "answer the prompt's token ids, as TensorRT-LLM does")
     seed: int = setting(1, "seed of the jitter", minimum=0)
+
+    def __post_init__(self) -> None:
+        capacity = self.cache_capacity_tokens
+        if capacity and self.prefix_cache != "blocks":
+            raise SettingError(f"cache_capacity_tokens: prefix_cache is {self.prefix_cache!r}; it is for blocks")
+        if 0 < capacity < self.cache_block_tokens:
+            raise SettingError(f"cache_capacity_tokens: {capacity} hold no block of {self.cache_block_tokens}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

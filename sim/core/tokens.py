@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from sim.core.bodies import JsonObject
 
-__all__ = ["BYTES_PER_TOKEN", "cached_tokens_of", "prompt_tokens_of", "token_text"]
+__all__ = ["BYTES_PER_TOKEN", "cached_tokens_of", "prompt_ids", "prompt_texts", "prompt_tokens_of", "token_text"]
 
 BYTES_PER_TOKEN = 4
 
@@ -22,13 +22,19 @@ def prompt_tokens_of(body: Mapping[str, object]) -> int:
     """
     if isinstance(body, JsonObject) and (count := _id_count(body)):
         return count
+    ids = prompt_ids(body)
+    if ids is not None:
+        return len(ids)
+    size_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in prompt_texts(body))
+    return max(1, -(-size_bytes // BYTES_PER_TOKEN))
+
+
+def prompt_ids(body: Mapping[str, object]) -> list[object] | None:
+    """A prompt's token ids, where it was given as such."""
     ids = body.get("prompt_token_ids")
     if ids is None and "messages" not in body:
         ids = body.get("prompt")
-    if isinstance(ids, list) and ids and not isinstance(ids[0], str):
-        return len(ids)
-    size_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in _texts(body))
-    return max(1, -(-size_bytes // BYTES_PER_TOKEN))
+    return ids if isinstance(ids, list) and ids and not isinstance(ids[0], str) else None
 
 
 def cached_tokens_of(prompt_tokens: int, hit_ratio: float) -> int:
@@ -41,14 +47,8 @@ def token_text(k: int) -> str:
     return f" {k}"
 
 
-def _id_count(body: JsonObject) -> int:
-    """The prompt's token ids, counted without decoding them; 0 if it is not just that."""
-    if "prompt_token_ids" in body or "messages" in body:
-        return body.id_count("prompt_token_ids")
-    return body.id_count("prompt")
-
-
-def _texts(body: Mapping[str, object]) -> Iterator[str]:
+def prompt_texts(body: Mapping[str, object]) -> Iterator[str]:
+    """The texts of a prompt in order: of all messages, or the prompt itself."""
     messages = body.get("messages")
     if messages is None:
         prompt = body.get("prompt")
@@ -63,3 +63,10 @@ def _texts(body: Mapping[str, object]) -> Iterator[str]:
                 text = part.get("text") if isinstance(part, Mapping) else None
                 if isinstance(text, str):
                     yield text
+
+
+def _id_count(body: JsonObject) -> int:
+    """The prompt's token ids, counted without decoding them; 0 if it is not just that."""
+    if "prompt_token_ids" in body or "messages" in body:
+        return body.id_count("prompt_token_ids")
+    return body.id_count("prompt")

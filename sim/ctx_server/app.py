@@ -9,7 +9,7 @@ has nothing to stream.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +19,7 @@ from msgspec import Raw
 
 from sim.core.bodies import JsonObject
 from sim.core.handoff import ctx_answer
+from sim.core.prefix_cache import PrefixCache, block_keys
 from sim.core.requests import ClientRequest, RequestError, read_client_request
 from sim.core.settings import CtxSettings
 from sim.core.tokens import cached_tokens_of, token_text
@@ -39,8 +40,9 @@ def build(runtime: Runtime, settings: CtxSettings) -> Service:
     """The service of one context server."""
     wheel = TimerWheel(runtime.loop, runtime.clock)
     queue = PrefillQueue(settings, wheel)
-    counters = CtxCounters(queue)
-    server = _CtxServer(runtime, queue, counters)
+    cache = PrefixCache(settings.cache_block_tokens, settings.cache_capacity_tokens)
+    counters = CtxCounters(queue, cache)
+    server = _CtxServer(runtime, queue, cache, counters)
     return Service(
         data=data_app(server.complete, ready=lambda: True),
         counters=counters.to_json,
@@ -51,9 +53,10 @@ def build(runtime: Runtime, settings: CtxSettings) -> Service:
 
 
 class _CtxServer:
-    def __init__(self, runtime: Runtime, queue: PrefillQueue, counters: CtxCounters) -> None:
+    def __init__(self, runtime: Runtime, queue: PrefillQueue, cache: PrefixCache, counters: CtxCounters) -> None:
         self._runtime = runtime
         self._queue = queue
+        self._cache = cache
         self._counters = counters
         self._request_ids = itertools.count(1)
 
@@ -85,8 +88,9 @@ class _CtxServer:
         client = read_client_request(body, endpoint)
         assert isinstance(body, JsonObject)
         _check_context_only(body, client)
-        usage = Usage(client.prompt_tokens, self._cached_tokens(client), completion_tokens=1)
-        await self._prefill(usage.prompt_tokens - usage.cached_tokens)
+        blocks = self._blocks(body, client)
+        usage = Usage(client.prompt_tokens, self._cached_tokens(client, blocks), completion_tokens=1)
+        await self._prefill(usage.prompt_tokens - usage.cached_tokens, blocks)
         self._counters.prompt_tokens["cached"] += usage.cached_tokens
         self._counters.prompt_tokens["computed"] += usage.prompt_tokens - usage.cached_tokens
         number = next(self._request_ids)
@@ -106,7 +110,7 @@ class _CtxServer:
             prompt_token_ids=self._prompt_token_ids(body, client),
         )
 
-    async def _prefill(self, uncached_tokens: int) -> None:
+    async def _prefill(self, uncached_tokens: int, blocks: Sequence[bytes]) -> None:
         done = self._runtime.loop.create_future()
 
         def on_end() -> None:
@@ -116,14 +120,26 @@ class _CtxServer:
         prefill = Prefill(self._queue, uncached_tokens, on_end)
         try:
             self._queue.arrive(prefill, self._runtime.clock())
+            # Prefills start in the order they come in, so what is found now is what would be found at the start.
+            self._cache.hold(blocks)
             await done
         finally:
             # The handler is cancelled when its client hangs up: the place is free at once.
             self._queue.leave(prefill, self._runtime.clock())
 
-    def _cached_tokens(self, client: ClientRequest) -> int:
+    def _blocks(self, body: JsonObject, client: ClientRequest) -> Sequence[bytes]:
+        """Keys of the prompt's blocks; none where the cache is not asked."""
+        settings = self._queue.settings
+        scripted = client.script is not None and client.script.cached_tokens is not None
+        if scripted or settings.prefix_cache != "blocks":
+            return ()
+        return block_keys(body, settings.cache_block_tokens)
+
+    def _cached_tokens(self, client: ClientRequest, blocks: Sequence[bytes]) -> int:
         if client.script is not None and client.script.cached_tokens is not None:
             return min(client.script.cached_tokens, client.prompt_tokens)
+        if self._queue.settings.prefix_cache == "blocks":
+            return self._cache.cached_tokens(blocks, client.prompt_tokens)
         return cached_tokens_of(client.prompt_tokens, self._queue.settings.cache_hit_ratio)
 
     def _prompt_token_ids(self, body: JsonObject, client: ClientRequest) -> Raw | None:

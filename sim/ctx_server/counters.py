@@ -11,6 +11,7 @@ from typing import Any
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from sim.core.prefix_cache import PrefixCache
 from sim.ctx_server.prefill import PrefillQueue
 from sim.service.metrics import counter, gauge, histogram
 
@@ -21,10 +22,11 @@ OUTCOMES = ("answered", "client_gone", "failed", *REFUSALS)
 
 
 class CtxCounters:
-    """Counts of one server, beside those its queue keeps."""
+    """Counts of one server, beside those its queue and its prefix cache keep."""
 
-    def __init__(self, queue: PrefillQueue) -> None:
+    def __init__(self, queue: PrefillQueue, cache: PrefixCache) -> None:
         self.queue = queue
+        self.cache = cache
         self.requests = 0
         self.live = 0
         self.ended = dict.fromkeys(OUTCOMES, 0)
@@ -42,6 +44,7 @@ class CtxCounters:
             "failed": self.ended["failed"],
             "refused": {reason: self.ended[reason] for reason in REFUSALS},
             "prompt_tokens": dict(self.prompt_tokens),
+            "prefix_cache": {"blocks": self.cache.blocks, "evicted": self.cache.evicted},
             "slots": {"total": queue.settings.slots, "busy": queue.running},
             "prefill": {
                 "asked_s": queue.asked_ns / 1e9,
@@ -69,6 +72,9 @@ class CtxCollector(Collector):
             counters.prompt_tokens,
             "source",
         )
+        cache = counters.cache
+        yield gauge("disagg_ctx_prefix_cache_blocks", "Blocks that the prefix cache holds.", cache.blocks)
+        yield counter("disagg_ctx_prefix_cache_evictions", "Blocks it had to let go of.", cache.evicted)
         yield gauge("disagg_ctx_slots", "Prefills that may run at the same time.", queue.settings.slots)
         yield gauge("disagg_ctx_slots_busy", "Prefills running.", queue.running)
         yield gauge("disagg_ctx_queue_depth", "Prefills waiting for a slot.", queue.queued)

@@ -27,7 +27,7 @@ from sim.orchestrator.flow import ContextFirst
 from sim.orchestrator.ledger import BlockRunner, Meter
 from sim.orchestrator.metrics import OrchestratorCollector
 from sim.orchestrator.readiness import watch_readiness
-from sim.orchestrator.relay import SSE_HEADERS, StreamRelay
+from sim.orchestrator.relay import StreamRelay
 from sim.orchestrator.routing import Pool
 from sim.orchestrator.upstream import Upstream
 from sim.orchestrator.watch import StallWatch
@@ -70,7 +70,7 @@ class Orchestrator:
             if not asked.stream:
                 return partial(self._send_answer, final_answer(answer))
             stream = final_stream(answer, endpoint, include_usage=asked.include_usage)
-            return partial(self._send_final_stream, request, stream)
+            return partial(self._relay.finish, request, stream)
         if not asked.stream:
             return partial(self._send_answer, await self._flow.generate(body, handoff, endpoint))
         try:
@@ -83,23 +83,6 @@ class Orchestrator:
     async def _send_answer(self, answer: Mapping[str, Any]) -> web.StreamResponse:
         self._counters.answers += 1
         return json_response(answer)
-
-    async def _send_final_stream(self, request: web.Request, stream: bytes) -> web.StreamResponse:
-        counters = self._counters
-        counters.started += 1
-        counters.live += 1
-        ended = None
-        try:
-            response = web.StreamResponse(headers=SSE_HEADERS)
-            await response.prepare(request)
-            await response.write_eof(stream)
-            ended = "finished_at_ctx"
-        except ConnectionError:
-            pass  # the client is gone: counted below
-        finally:
-            counters.live -= 1
-            counters.ended[ended or counters.cancelled] += 1
-        return response
 
     @contextlib.contextmanager
     def _failures_counted(self) -> Iterator[None]:

@@ -144,7 +144,7 @@ class ContextFirst:
             except RequestFailedError as failed:
                 if not failed.retryable:
                     raise
-                failure = failed
+                failure = failed.with_traceback(None)  # which holds this frame, and by it what is sent
                 tried.append(upstream)
         problems = "; ".join(f"{upstream.url}: {upstream.problem}" for upstream in pool.targets)
         raise failure or RequestFailedError(503, "no_upstream", f"no {role} server is ready ({problems})")

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,48 +24,90 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.helpers import TimerNoop
+from aiohttp.streams import EMPTY_PAYLOAD
+from multidict import CIMultiDictProxy
 from yarl import URL
 
 from sim.core.http_body import HttpBody
 
-__all__ = ["LeanPost", "TakenOver", "TakeoverHandler", "take_over", "tcp_connector", "unix_connector"]
+__all__ = ["AnswerHandler", "LeanPost", "TakenOver", "TakeoverHandler", "take_over", "tcp_connector", "unix_connector"]
 
 C = TypeVar("C", bound=aiohttp.BaseConnector)
 
 # Lenient as aiohttp's own parser of answers is: a line may end in LF alone.
 _HEAD_END = re.compile(rb"\n\r?\n")
+_BLANK_LINES = re.compile(rb"[\r\n]*")
 _INFORMATIONAL = re.compile(rb"HTTP/1\.[01] 1[0-9][0-9]\b")
 
 
-class TakeoverHandler(ResponseHandler):
-    """aiohttp's handler of one connection; it keeps what comes of an answer until somebody has taken it over."""
+class AnswerHandler(ResponseHandler):
+    """aiohttp's handler of one connection, of which each request gets its own answer or none.
+
+    aiohttp itself keeps what comes behind an answer for whoever uses the connection next.  Here it closes the
+    connection: nobody asked for it.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._answer: Any = EMPTY_PAYLOAD  # the body of the answer to the latest request, None before its head
+        self.chunked = False  # whether aiohttp takes it for chunked
+
+    def set_response_params(self, **params: Any) -> None:
+        """A new answer is expected."""
+        self._answer = None
+        super().set_response_params(**params)
+
+    def data_received(self, data: bytes) -> None:
+        """Do with it what aiohttp does, if anything was asked for."""
+        if data and self._answer is not None and self._answer.is_eof():
+            self.close()
+            return
+        super().data_received(data)
+        if self._answer is not None and self._answer.is_eof() and self._begins_another():
+            self.close()
+
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        """The head of an answer is here."""
+        message, body = data
+        if self._answer is not None:
+            self.close()  # a second one in one read
+            return
+        if not 100 <= message.code <= 199 or message.code == 101:
+            self._answer, self.chunked = body, message.chunked
+        super().feed_data(data, size)
+
+    def _begins_another(self) -> bool:
+        """Whether part of a head came behind the answer in its last read."""
+        if self._parser is None:
+            return False
+        try:
+            return self._parser.feed_eof() is not None
+        except Exception:  # noqa: BLE001  whatever it is, it is no end
+            return True
+
+
+class TakeoverHandler(AnswerHandler):
+    """The same; it keeps what comes of an answer until somebody has taken it over."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.kept: list[bytes] | None = None
-        self._given_back = False
 
     def set_response_params(self, **params: Any) -> None:
         """A new answer is expected."""
         self.kept = []
-        self._given_back = False
         super().set_response_params(**params)
 
     def given_back(self) -> None:
         """The answer that was taken over is over."""
         self._parser = None  # it stands inside a body whose rest it has never seen
-        self._given_back = True
 
     def data_received(self, data: bytes) -> None:
         """Keep it, and do with it what aiohttp does."""
-        if self._given_back:
-            # Nothing is asked for: whatever this is, whoever uses the connection next would be given it.
-            self.close()
-            return
         if self.kept is not None:
             self.kept.append(data)
         super().data_received(data)
-        if self._payload is not None and self._payload.is_eof():
+        if self._answer is not None and self._answer.is_eof():
             self.kept = None  # it came whole, and aiohttp has it
 
 
@@ -76,11 +117,16 @@ class TakenOver:
     __slots__ = ("_handler", "_response", "body", "early", "transport")
 
     def __init__(
-        self, response: aiohttp.ClientResponse, handler: TakeoverHandler, transport: asyncio.Transport, early: bytes
+        self,
+        response: aiohttp.ClientResponse,
+        handler: TakeoverHandler,
+        transport: asyncio.Transport,
+        body: HttpBody,
+        early: bytes,
     ) -> None:
         self.transport = transport
         self.early = early
-        self.body = _body(response.headers)
+        self.body = body
         self._response = response
         self._handler = handler
 
@@ -112,8 +158,9 @@ class TakenOver:
 def take_over(response: aiohttp.ClientResponse) -> TakenOver | None:
     """The connection of an answer whose head is here; None if it cannot be had.
 
-    It cannot when the answer came whole with its head (the connection is back in the pool), when it is lost, or
-    when the body is encoded, which aiohttp undoes.
+    It cannot when the answer came whole with its head (the connection is back in the pool), when it is lost, when
+    the body is encoded, which aiohttp undoes, or when its framing is said in another way than nearly all say it:
+    then aiohttp is to make what it can of that.
     """
     connection = response.connection
     handler = None if connection is None else connection.protocol
@@ -125,38 +172,45 @@ def take_over(response: aiohttp.ClientResponse) -> TakenOver | None:
         return None
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         return None
+    body = _body(response.headers, chunked=handler.chunked)
+    if body is None:
+        return None
     received = b"".join(kept)
     if response.content.exception() is None:
         response.content.read_nowait()  # aiohttp's own copy of what came early
-    position = len(received) - len(received.lstrip(b"\r\n"))
+    position = 0
     while True:
+        position = _BLANK_LINES.match(received, position).end()  # type: ignore[union-attr]
         informational = _INFORMATIONAL.match(received, position)
         end = _HEAD_END.search(received, position)
         if end is None:
             return None
         position = end.end()
         if informational is None:
-            return TakenOver(response, handler, transport, received[position:])
+            return TakenOver(response, handler, transport, body, received[position:])
 
 
-def tcp_connector(**options: Any) -> aiohttp.TCPConnector:
-    """A connector whose connections can be taken over; the arguments are aiohttp's."""
-    return _taking_over(aiohttp.TCPConnector(**options))
+def tcp_connector(*, spliced: bool = True, **options: Any) -> aiohttp.TCPConnector:
+    """A connector whose connections can be taken over if ``spliced``; the other arguments are aiohttp's."""
+    return _handled(aiohttp.TCPConnector(**options), spliced)
 
 
-def unix_connector(path: str, **options: Any) -> aiohttp.UnixConnector:
+def unix_connector(path: str, *, spliced: bool = True, **options: Any) -> aiohttp.UnixConnector:
     """The same over a Unix socket."""
-    return _taking_over(aiohttp.UnixConnector(path, **options))
+    return _handled(aiohttp.UnixConnector(path, **options), spliced)
 
 
-def _taking_over(connector: C) -> C:
-    connector._factory = partial(TakeoverHandler, loop=asyncio.get_running_loop())  # type: ignore[assignment]  # noqa: SLF001
+def _handled(connector: C, spliced: bool) -> C:
+    handler = TakeoverHandler if spliced else AnswerHandler
+    connector._factory = partial(handler, loop=asyncio.get_running_loop())  # type: ignore[assignment]  # noqa: SLF001
     return connector
 
 
-def _body(headers: Mapping[str, str]) -> HttpBody:
-    if headers.get("Transfer-Encoding", "").lower().endswith("chunked"):
-        return HttpBody.chunked()
+def _body(headers: CIMultiDictProxy[str], *, chunked: bool) -> HttpBody | None:
+    codings = headers.getall("Transfer-Encoding", ())
+    if codings:
+        plainly = [coding.lower() for coding in codings] == ["chunked"]
+        return HttpBody.chunked() if plainly and chunked else None
     length = headers.get("Content-Length")
     return HttpBody.until_close() if length is None else HttpBody.of_length(int(length))
 

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from sim.core.settings import OrchestratorSettings
 from sim.orchestrator.arms import StreamPolicies
@@ -28,7 +28,7 @@ from sim.orchestrator.failure import error_event
 from sim.orchestrator.inside_aiohttp import take_over
 from sim.orchestrator.tally import EventTally
 from sim.orchestrator.upstream import BROKEN, Exchange
-from sim.orchestrator.watch import StallWatch
+from sim.orchestrator.watch import ClientStalledError, StallWatch
 
 __all__ = ["SSE_HEADERS", "StreamRelay"]
 
@@ -42,10 +42,6 @@ _LINGER_S = 0.25
 Engine = SpliceEngine | StreamEngine
 
 
-class _ClientStalledError(Exception):
-    """The client has not read for as long as the stall timeout."""
-
-
 class StreamRelay:
     """Relays open gen streams to their clients and counts what passes."""
 
@@ -56,7 +52,7 @@ class StreamRelay:
 
     async def run(self, request: web.Request, exchange: Exchange, policies: StreamPolicies) -> web.StreamResponse:
         """Answer ``request`` with the stream of ``exchange``, which is closed in every case."""
-        response = web.StreamResponse(headers=SSE_HEADERS)
+        response = _response(request)
         counters = self._counters
         counters.started += 1
         counters.live += 1
@@ -68,10 +64,9 @@ class StreamRelay:
                 await response.prepare(request)
                 engine = engines.enter_context(contextlib.closing(self._engine(request, response, exchange, path)))
                 ended = await self._deliver(request, response, exchange, engine, path)
-            except _ClientStalledError:
+            except ClientStalledError:
                 ended = "client_stalled"
-                if request.transport is not None:
-                    request.transport.abort()  # what it has not read, it never will
+                _cut_off(request)
             except (ClientGoneError, ConnectionError):
                 pass  # aiohttp finds the connection closed, too, and lets the answer go
             finally:
@@ -85,6 +80,27 @@ class StreamRelay:
                 with contextlib.suppress(TimeoutError, *BROKEN):
                     async with asyncio.timeout(_LINGER_S):
                         await engine.drain()
+        return response
+
+    async def finish(self, request: web.Request, stream: bytes) -> web.StreamResponse:
+        """Answer ``request`` with a ``stream`` that is all here, since the reply was finished at ctx."""
+        response = _response(request)
+        counters = self._counters
+        counters.started += 1
+        counters.live += 1
+        ended = None
+        try:
+            await response.prepare(request)
+            await self._watch.while_read(request.transport, response.write_eof(stream))
+            ended = "finished_at_ctx"
+        except ClientStalledError:
+            ended = "client_stalled"
+            _cut_off(request)
+        except ConnectionError:
+            pass  # the client is gone: counted below
+        finally:
+            counters.live -= 1
+            counters.ended[ended or counters.cancelled] += 1
         return response
 
     def _engine(
@@ -111,14 +127,8 @@ class StreamRelay:
         except StreamEndedError as error:
             reason = error.reason
             last = error.unsent + error_event(reason, str(error))
-        try:
-            async with asyncio.timeout(self._settings.stall_timeout_s):
-                if last:
-                    await response.write(last)
-                    self._counters.cut_bytes_out += len(last)
-                await response.write_eof()
-        except TimeoutError:
-            raise _ClientStalledError from None
+        self._counters.cut_bytes_out += len(last)
+        await self._watch.while_read(request.transport, response.write_eof(last))
         return reason
 
     async def _relay(self, request: web.Request, exchange: Exchange, engine: Engine, path: EventPath) -> None:
@@ -134,7 +144,7 @@ class StreamRelay:
                     self._watch.leave(watched)
         except TimeoutError:
             if watched.client_stalled:
-                raise _ClientStalledError from None
+                raise ClientStalledError from None
             if lost:
                 raise StreamEndedError("upstream_cut", "gen server broke the stream off") from None
             raise StreamEndedError("stall_timeout", "gen server sent nothing for too long") from None
@@ -152,3 +162,16 @@ class StreamRelay:
                         self._counters.cut_bytes_in += 1
                         return b"\n"
         return path.line_endings()
+
+
+def _response(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers=SSE_HEADERS)
+    if request.version < HttpVersion11:
+        response.force_close()  # without chunks only the connection's end ends the body; aiohttp would keep it open
+    return response
+
+
+def _cut_off(request: web.Request) -> None:
+    """Drop what the client has not read: it never will."""
+    if request.transport is not None:
+        request.transport.abort()

@@ -105,10 +105,9 @@ class Upstream:
         options: dict[str, Any] = {"limit": 0, "keepalive_timeout": KEEPALIVE_S}
         connector: aiohttp.BaseConnector
         if self._socket_path is not None:
-            make_unix = inside_aiohttp.unix_connector if self._spliced else aiohttp.UnixConnector
-            connector = make_unix(self._socket_path, **options)
+            connector = inside_aiohttp.unix_connector(self._socket_path, spliced=self._spliced, **options)
         else:
-            connector = (inside_aiohttp.tcp_connector if self._spliced else aiohttp.TCPConnector)(**options)
+            connector = inside_aiohttp.tcp_connector(spliced=self._spliced, **options)
         self._session = aiohttp.ClientSession(
             connector=connector,
             # No read timeout of aiohttp's: it re-arms a timer on every read.  `StallWatch` costs nothing there.

@@ -12,15 +12,19 @@ chunked coding is broken.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-__all__ = ["LONGEST_SWEEP_S", "StallWatch", "UpstreamBody", "Watched"]
+__all__ = ["LONGEST_SWEEP_S", "ClientStalledError", "StallWatch", "UpstreamBody", "Watched"]
 
 LONGEST_SWEEP_S = 5.0
 _SWEEPS_PER_TIMEOUT = 4  # so a stall is noticed at most a quarter later than the timeout says
+
+
+class ClientStalledError(Exception):
+    """The client has not read for as long as the stall timeout."""
 
 
 class UpstreamBody(Protocol):
@@ -36,6 +40,19 @@ class UpstreamBody(Protocol):
     @property
     def over(self) -> bool:
         """Whether the body's reader knows that it has ended, well or badly."""
+
+
+class _NothingMore:
+    """The body of which nothing more is to come."""
+
+    closed = None
+    over = True
+
+    def heard(self) -> bool:
+        return False
+
+
+_NOTHING_MORE = _NothingMore()
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +102,19 @@ class StallWatch:
         """Watch it no more."""
         self._streams.remove(watched)
         watched.forget()
+
+    async def while_read(self, client: asyncio.Transport | None, sending: Awaitable[None]) -> None:
+        """Await ``sending`` for as long as ``client`` takes some of it now and then.  ClientStalledError."""
+        try:
+            async with asyncio.timeout(None) as deadline:
+                watched = self.enter(_NOTHING_MORE, client, deadline)
+                watched.begun = True
+                try:
+                    await sending
+                finally:
+                    self.leave(watched)
+        except TimeoutError:
+            raise ClientStalledError from None
 
     def _connection_closed(self, watched: Watched, closed: asyncio.Future[None]) -> None:
         if not closed.cancelled():

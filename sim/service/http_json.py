@@ -59,12 +59,18 @@ async def read_json_body(request: web.Request) -> object:
 
 
 async def _read(request: web.Request) -> bytes:
+    # Not by `request.read`: the request would hold its body for as long as its answer takes, a stream's whole life.
+    limit, size = request.client_max_size, 0
+    pieces = []
     try:
-        return await request.read()
-    except web.HTTPRequestEntityTooLarge as error:
-        raise ApiError(413, f"the body is too large: {error.text}", code="body_too_large") from None
+        while piece := await request.content.readany():
+            size += len(piece)
+            if 0 < limit < size:
+                raise ApiError(413, f"the body is too large: more than {limit} bytes", code="body_too_large")
+            pieces.append(piece)
     except web.RequestPayloadError as error:
         raise ApiError(400, f"the body could not be read: {error}") from None
+    return b"".join(pieces)
 
 
 def _as_json(raw: bytes, decode: Callable[[bytes], object]) -> object:

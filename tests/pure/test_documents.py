@@ -8,12 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.experiment.fail_if import check_gates
+from loadtest.experiment.history import ATTRIBUTES, history_row
+from loadtest.experiment.named_figures import DISTRIBUTIONS, catalogue_of, span_of
 from loadtest.experiment.options import parser
+from loadtest.experiment.result import analyze
 from loadtest.scenario import scenario_names
 from sim.orchestrator.policies import ALIASES, BUILTIN
+from tests.synthetic_run import compare_run, write
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
 
 def fenced_commands(text: str) -> list[str]:
@@ -21,7 +26,7 @@ def fenced_commands(text: str) -> list[str]:
     return [line[2:].split("  #")[0].strip() for line in lines if line.startswith("$ ")]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
     named = re.findall(r"`((?:[\w-]+/)+[\w.-]*\.(?:py|toml|md))`", text)
@@ -49,6 +54,36 @@ def test_the_readme_lists_every_policy_and_alias() -> None:
 
     assert names == set(BUILTIN)
     assert aliases == set(ALIASES)
+
+
+def test_gates_md_has_every_figure_and_only_commands_and_conditions_that_are_accepted() -> None:
+    text = (ROOT / "docs" / "gates.md").read_text()
+    commands = [shlex.split(c)[1:] for c in fenced_commands(text) if c.startswith("disagg-sim ")]
+    names = [name for kind in ("compare", "run", "instructions") for name in catalogue_of(kind).of_an_arm]
+    names += [name for kind in ("compare", "run") for name in catalogue_of(kind).of_the_run if span_of(name) is None]
+
+    assert [name for name in names if f"`{name}`" not in text and f"`{name}(ARM)`" not in text] == []
+    assert [name for name in DISTRIBUTIONS if f"`{name}`" not in text] == []
+    assert len(commands) >= 5
+    for arguments in commands:
+        options = parser().parse_args(arguments)
+        for expression in getattr(options, "fail_if", []):
+            kind = "instructions" if getattr(options, "counter", None) == "instructions" else options.verb
+            policies = getattr(options, "policies", [])
+            arms = [*policies, *(f"{policy}:again" for policy in policies[:1])]
+            check_gates([expression], kind, arms, ["filter-on"])
+
+
+def test_the_columns_in_the_otava_example_are_those_of_a_history(tmp_path: Path) -> None:
+    example = (ROOT / "docs" / "gates.md").read_text().split("# otava.yaml")[1].split("```")[0]
+    columns = [*re.findall(r"column: (.+)", example), *re.findall(r"^ +(\w+): \{", example, re.MULTILINE), "time"]
+    row = history_row(analyze(write(compare_run(), tmp_path / "run")), "run", "1")
+
+    assert len(columns) == 6
+    assert [column for column in columns if column not in row] == []
+    attributes = re.search(r"attributes: \[(.+)\]", example)
+    assert attributes is not None
+    assert set(attributes[1].split(", ")) <= set(ATTRIBUTES)
 
 
 def test_the_changelog_lists_every_scenario() -> None:

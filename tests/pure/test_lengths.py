@@ -130,10 +130,12 @@ def test_a_table_without_lengths_or_that_is_none_is_told():
 def test_a_file_of_lengths_is_checked_with_its_scenario_and_counts_from_the_files_folder(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('[load]\nlengths = "file"\nlengths_file = "table.json"\n')
-    with pytest.raises(SettingError, match=r"mine\.toml: load\.lengths_file: .*table\.json: cannot read: No such file"):
+    with pytest.raises(
+        SettingError, match=r"mine\.toml:3: load\.lengths_file: .*table\.json: cannot read: No such file"
+    ):
         load_scenario(str(path))
     (tmp_path / "table.json").write_text("{")
-    with pytest.raises(SettingError, match=r"mine\.toml: load\.lengths_file: .*table\.json: not JSON"):
+    with pytest.raises(SettingError, match=r"mine\.toml:3: load\.lengths_file: .*table\.json: not JSON"):
         load_scenario(str(path))
     (tmp_path / "table.json").write_text(json.dumps(TABLE))
     assert lengths_of(load_scenario(str(path)).load) == table_of(TABLE, "t")

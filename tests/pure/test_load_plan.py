@@ -98,6 +98,20 @@ def test_a_plan_file_that_cannot_be_read_is_told(tmp_path):
         ({"arrivals": "poisson", "duration_s": 1}, "load.request_rate: poisson arrivals need a rate above 0"),
         ({"arrivals": "constant", "request_rate": 1}, "load.duration_s: constant arrivals need an end"),
         ({"lengths": "mooncake"}, "load.lengths: 'mooncake' is not one of fixed, range, azure-conv, azure-code, file"),
+        (
+            {"arrivals": "ramp", "duration_s": 1},
+            "load.end_request_rate: a ramp needs a rate above 0 at one of its ends",
+        ),
+        ({"arrivals": "ramp", "request_rate": 1}, "load.duration_s: a ramp needs its length"),
+        ({"arrivals": "steps"}, "load.step_rates: steps need at least one rate above 0"),
+        ({"arrivals": "steps", "step_rates": "1,-2"}, "load.step_rates: '-2' is not a number from 0 to 100000"),
+        ({"arrivals": "closed", "limit": 1}, "load.max_concurrency: closed arrivals need the number of requests"),
+        ({"arrivals": "bursts", "burst_every_s": 5}, "load.duration_s: repeated bursts need an end"),
+        ({"lengths": "range"}, "load.prompt_tokens_max: 0 is below prompt_tokens, 64"),
+        ({"output_tokens_max": 9}, "load.output_tokens_max: lengths are 'fixed'; it is for range"),
+        ({"lengths": "file"}, "load.lengths_file: goes with lengths = 'file', and that with it"),
+        ({"turns": 2, "trace": "t.csv"}, "load.turns: a replay has its own prompts"),
+        ({"cancel_share": 0.5, "stream": False}, "load.cancel_share: it is for streams, and stream is false"),
         ({"speed": 0}, "load.speed: 0.0 is out of range; allowed: 0.001 to 10000"),
     ],
 )
@@ -106,6 +120,18 @@ def test_settings_that_make_no_load_are_refused(values, message):
         from_mapping(LoadSettings, values, "load")
 
     assert str(caught.value).startswith(message)
+
+
+def test_all_rules_that_are_broken_are_told_one_a_line():
+    values = {"arrivals": "gamma", "step_rates": "1", "output_tokens_max": 9, "cancel_share": 1, "stream": False}
+
+    with pytest.raises(SettingError) as caught:
+        LoadPlan.from_json({**PLAN.to_json(), "settings": values})
+
+    assert [line.partition(": ")[0] for line in str(caught.value).split("\n")] == [
+        f"plan.settings.{key}"
+        for key in ("request_rate", "step_rates", "output_tokens_max", "cancel_share", "duration_s")
+    ]
 
 
 def test_a_trace_makes_the_arrivals_its_own():

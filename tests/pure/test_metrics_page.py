@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sim.core.histogram import LogHistogram
+from sim.core.prefix_cache import PrefixCache
 from sim.core.settings import CtxSettings, GenSettings
 from sim.ctx_server.counters import CtxCollector, CtxCounters
 from sim.ctx_server.prefill import PrefillQueue
@@ -33,7 +34,8 @@ def health_collector(facts=NO_FACTS, gc_clock=lambda: 0):
 
 def ctx_collector():
     loop = FakeLoop()
-    return CtxCollector(CtxCounters(PrefillQueue(CtxSettings(), TimerWheel(loop, loop.clock))))
+    queue = PrefillQueue(CtxSettings(), TimerWheel(loop, loop.clock))
+    return CtxCollector(CtxCounters(queue, PrefixCache(512)))
 
 
 SECTIONS = {

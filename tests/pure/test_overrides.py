@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from loadtest.experiment.options import parser
-from loadtest.experiment.overrides import check_run_ends, check_streams_outlive, lasting, scenario_from, settled_after_s
+from loadtest.experiment.overrides import (
+    check_run_ends,
+    check_streams_outlive,
+    drained_after_s,
+    lasting,
+    scenario_from,
+    settled_after_s,
+)
 from loadtest.experiment.warmup import asked_chunks_per_s, held
 from loadtest.scenario import Scenario, load_scenario
 from sim.core.settings import SettingError
@@ -97,6 +104,35 @@ def test_a_load_is_held_when_its_rate_came_and_reads_did_not_merge(
     rate_share: float, events_per_read: float, events_per_write: int, expected: bool
 ) -> None:
     assert held(rate_share, events_per_read, events_per_write) is expected
+
+
+@pytest.mark.parametrize(
+    ("words", "ends_s", "drained_s"),
+    [
+        (["smoke"], None, None),
+        (["seed", "--duration", "20"], 28.0, 28.0),
+        (["steady", "--duration", "20"], 20.0, 45.0),
+        (["ramp-to-limit", "--duration", "20"], 20.0, 45.0),
+        (["ramp-to-limit", "--duration", "20", "--set", "stop_timeout_s=2"], 20.0, 20.0),
+        (["burst-start"], None, None),
+        (["burst-start", "--duration", "20"], 20.0, 45.0),
+        (["soak"], 14_400.0, 14_425.0),
+    ],
+)
+def test_when_a_run_ends_and_when_what_is_live_is_drained(
+    words: list[str], ends_s: float | None, drained_s: float | None
+) -> None:
+    load = scenario("run", *words).load
+
+    assert (load.end_s, drained_after_s(load)) == (ends_s, drained_s)
+
+
+def test_steps_share_the_duration() -> None:
+    stepped = ["--set", "arrivals=steps", "--set", "step_rates=10,20,40,20", "--set", "request_rate=0"]
+    load = scenario("run", "steady", *stepped, "--duration", "20").load
+
+    assert (load.step_s, load.end_s) == (5.0, 20.0)
+    assert scenario("run", "steady", *stepped).load.step_s == 10.0
 
 
 @pytest.mark.parametrize("name", ["poisson", "constant"])

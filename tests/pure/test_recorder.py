@@ -63,7 +63,7 @@ def test_counts_add_up_over_streams_by_outcome():
 
     assert found["streams"] == {
         "planned": 6, "started": 5, "unsent": 0, "ok": 2, "ended_early": 0, "failed": {"cut": 1, "http_429": 1},
-        "aborted": 1,
+        "aborted": 1, "cancelled": 0, "cancelled_near_end": 0,
     }  # fmt: skip
     assert found["tokens"] == found["chunks"] == 65
     assert found["events"] == 5 * len(events)

@@ -74,7 +74,11 @@ def test_without_noise_costs_come_out_to_the_digit(tmp_path: Path) -> None:
     assert [d["cpu_us_per_chunk"]["estimate"] for d in result["differences"]] == pytest.approx([5.0, 3.0, -2.0])
     assert result["control"]["cpu_us_per_chunk"]["estimate"] == pytest.approx(0.0)
     arm = result["arms"]["filter-on"]
-    assert arm["cpu_us_per_chunk"] == {"mean": pytest.approx(40.0), "ci95": pytest.approx([40.0, 40.0])}
+    assert arm["cpu_us_per_chunk"] == {
+        "mean": pytest.approx(40.0),
+        "ci95": pytest.approx([40.0, 40.0]),
+        "by_round": [40.0] * 8,
+    }
     assert arm["core_share_at_rate"] == pytest.approx(40.0 * 15_400 / 1e6)
     assert result["differences"][0]["core_share_at_rate"]["estimate"] == pytest.approx(0.077)
     assert result["differences"][0]["relative"] == pytest.approx(5 / 40)
@@ -220,6 +224,9 @@ def test_counters_are_held_against_one_another_without_the_gate_s_traffic(tmp_pa
         "orchestrator": 100 * STREAMS,
         "client": 100 * STREAMS,
         "equal": True,
+        "rule": "equal",
+        "room": 0,
+        "holds": True,
     }
     assert rows["replies"]["orchestrator"] == STREAMS
     assert "orchestrator" not in rows["tokens"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from loadtest.load_files import lengths_of
 from loadtest.scenario import TABLES, load_scenario, scenario_names
 from loadtest.workload import plan_requests
 from sim.core.settings import SettingError
@@ -21,18 +22,24 @@ def faults(name, *overrides):
     return str(caught.value).splitlines()
 
 
+NAMES = [
+    "azure-code", "azure-conv", "burst-start", "cancel-storm", "lockstep", "long-context", "mooncake", "ramp-to-limit",
+    "seed", "smoke", "soak", "steady",
+]  # fmt: skip
+
+
 def test_the_list_of_scenarios():
-    assert scenario_names() == ["azure-code", "azure-conv", "seed", "smoke", "steady"]
+    assert scenario_names() == NAMES
 
 
-@pytest.mark.parametrize("name", ["azure-code", "azure-conv", "seed", "smoke", "steady"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_scenario_is_checked_described_and_makes_a_schedule(name):
     scenario = load_scenario(name)
 
     assert scenario.name == name
     assert scenario.description
     assert list(scenario.tables()) == list(TABLES)
-    assert plan_requests(scenario.load, 1)
+    assert plan_requests(scenario.load, 1, lengths=lengths_of(scenario.load))
 
 
 def test_the_seed_scenario_is_the_seed_load():
@@ -73,16 +80,16 @@ def test_every_fault_is_told_with_file_table_key_and_what_is_allowed(tmp_path):
     told = faults(path, "load.seed=-1", "usage_by=nobody")
 
     assert told[:4] == [
-        f"{path}: [engine]: unknown table; known: scenario, ctx, gen, orchestrator, load",
-        f"{path}: scenario.name: 5 is not a string",
-        f"{path}: scenario.colour: unknown key; known: name, description",
-        f"{path}: ctx.slots: 0 is out of range; allowed: 1 to 100000",
+        f"{path}:13: [engine]: unknown table; known: scenario, ctx, gen, orchestrator, load",
+        f"{path}:3: scenario.name: 5 is not a string",
+        f"{path}:4: scenario.colour: unknown key; known: name, description",
+        f"{path}:6: ctx.slots: 0 is out of range; allowed: 1 to 100000",
     ]
-    assert told[4] == f"{path}: gen.usage: 'maybe' is not one of absent, null, final, continuous"
-    assert told[5].startswith(f"{path}: gen.speed: unknown key; known: apply_ctx_usage, chunk_bytes")
+    assert told[4] == f"{path}:8: gen.usage: 'maybe' is not one of absent, null, final, continuous"
+    assert told[5].startswith(f"{path}:9: gen.speed: unknown key; known: apply_ctx_usage, chunk_bytes")
     assert told[6:] == [
         "--set: orchestrator.usage_by: 'nobody' is not one of orchestrator, gen",
-        f"{path}: load.streams: 'many' is not a number",
+        f"{path}:12: load.streams: 'many' is not a number",
         "--set: load.seed: -1 is out of range; allowed: >= 0",
     ]
 
@@ -90,7 +97,20 @@ def test_every_fault_is_told_with_file_table_key_and_what_is_allowed(tmp_path):
 def test_a_rule_between_keys_is_told_when_each_key_is_right(tmp_path):
     path = written(tmp_path, '[load]\narrivals = "poisson"\n')
 
-    assert faults(path) == [f"{path}: load.request_rate: poisson arrivals need a rate above 0"]
+    assert faults(path) == [
+        f"{path}:1: load.request_rate: poisson arrivals need a rate above 0",
+        f"{path}:1: load.duration_s: poisson arrivals need an end: set duration_s or limit",
+    ]
+
+
+def test_a_rule_between_keys_is_told_at_the_key_it_names(tmp_path):
+    path = written(tmp_path, '[load]\narrivals = "steps"\n\nstep_rates = "1,x"\n[gen]\ntok_s = 1\nitl_ms = 1\n')
+
+    assert faults(path, "burstiness=2", "turns=2") == [
+        f"{path}:7: gen.itl_ms: 1 and tok_s 1 are both set; give one of the two",
+        "--set: load.burstiness: steps arrivals have none; it is for gamma",
+        f"{path}:4: load.step_rates: 'x' is not a number from 0 to 100000",
+    ]
 
 
 def test_a_bare_key_is_enough_where_one_table_has_it():
@@ -127,17 +147,15 @@ def test_two_token_rates_in_one_place_are_refused():
 
 
 def test_an_unknown_scenario_is_told_with_the_list(tmp_path):
-    assert faults("nope") == [
-        "unknown scenario 'nope'; there are azure-code, azure-conv, seed, smoke, steady, or give a .toml file"
-    ]
+    assert faults("nope") == [f"unknown scenario 'nope'; there are {', '.join(NAMES)}, or give a .toml file"]
     assert faults(f"{tmp_path}/nope.toml") == [f"{tmp_path}/nope.toml: cannot read: No such file or directory"]
 
 
 def test_a_file_that_is_not_toml_is_told_with_the_place(tmp_path):
     path = written(tmp_path, "[gen\n")
 
-    assert faults(path)[0].startswith(f"{path}: not TOML: ")
-    assert faults(written(tmp_path, "gen = 5\n")) == [f"{path}: gen: 5 is not a table"]
+    assert faults(path)[0].startswith(f"{path}:1: not TOML: ")
+    assert faults(written(tmp_path, "gen = 5\n")) == [f"{path}:1: gen: 5 is not a table"]
 
 
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,7,5\n"

@@ -53,6 +53,23 @@ def test_every_shape_is_counted_to_the_unit(name, endpoint):
     assert len(reader.chunk_usages) == (SHAPES[name].get("usage") == "continuous")
 
 
+def test_a_stream_that_is_to_be_cancelled_goes_the_full_way_and_gives_the_same():
+    reads = reads_of(events_of(TOKENS))
+    watched, other = StreamReader(TokenGaps(), stop_after=3), StreamReader(TokenGaps())
+    taken = {watched: 0, other: 0}
+    for reader in taken:
+        for number, data in enumerate(reads):
+            if reader.took(data, number * MS):
+                taken[reader] += 1
+            else:
+                reader.feed(data, number * MS)
+        reader.gaps.single.fold()
+
+    assert counts(watched) == counts(other)
+    assert taken[watched] == 0
+    assert taken[other] > 100
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_short_way_gives_what_the_full_way_gives(name):
     reads = reads_of(events_of(TOKENS, **SHAPES[name]))

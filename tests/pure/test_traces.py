@@ -144,6 +144,7 @@ MOON_FAULTS = [
     (moon(output_length=None), "output_length None is not a whole number"),
     (moon(hash_ids=5), "hash_ids is not a list of whole numbers"),
     (moon(hash_ids=[1, True]), "hash_ids is not a list of whole numbers"),
+    (moon(hash_ids=[1, -1]), "hash_ids is not a list of whole numbers from 0 on"),
     (moon(hash_ids=[1, 2, 3]), "3 hash_ids, but the prompt has 2 blocks of 512 tokens"),
 ]
 CASES = [

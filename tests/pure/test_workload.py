@@ -12,8 +12,9 @@ import pytest
 from loadtest.lengths import PRESETS, LogNormal
 from loadtest.load_settings import LoadSettings
 from loadtest.plan import Target
+from loadtest.prompts import Prompts
 from loadtest.traces.rows import TraceRow
-from loadtest.workload import PlannedRequest, Prompts, plan_requests, request_bytes
+from loadtest.workload import PlannedRequest, plan_requests, request_bytes
 from sim.core.requests import read_client_request
 
 S = 1_000_000_000

@@ -44,4 +44,6 @@ def assert_compare_shape(result: dict[str, Any]) -> None:
     for key in ("ttft_s", "itl_s", "e2e_s") if client["streams"]["ok"] else ():
         assert client[key]["p50"] <= client[key]["p99"]
     streams = client["streams"]
-    assert streams["started"] == streams["ok"] + sum(streams["failed"].values()) + streams.get("aborted", 0)
+    assert streams["started"] == streams["ok"] + sum(streams["failed"].values()) + sum(
+        streams.get(how, 0) for how in ("aborted", "cancelled")
+    )

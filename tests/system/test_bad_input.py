@@ -30,6 +30,12 @@ CASES = {
         ["run", "azure-conv", "--set", "trace=/no/such.csv", "--duration", "5"],
         ["/no/such.csv"],
     ),
+    "gate that is no condition": (["compare", "--fail-if", "1 >"], ["column 4", "a number, a figure"]),
+    "gate on a figure that is not there": (["compare", "--fail-if", "cost > 1"], ["cost", "cpu_us_per_chunk"]),
+    "gate on an arm that is not there": (["run", "smoke", "--fail-if", "core_share(x) > 1"], ["core_share", "ttft"]),
+    "baseline that is not there": (["run", "smoke", "--baseline", "/no/such"], ["--baseline", "/no/such"]),
+    "nothing to relax": (["run", "smoke", "--baseline-any"], ["--baseline-any", "--baseline"]),
+    "history of nothing": (["history", "/no/such", "--csv", "h.csv"], ["/no/such"]),
     "not a run directory": (["report", "/"], ["manifest.json"]),
 }
 

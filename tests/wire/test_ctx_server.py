@@ -201,3 +201,41 @@ async def test_metrics_move_by_what_happened():
     assert moved["disagg_ctx_prefill_delivered_seconds_total"] >= 0.0015
     assert (counters["requests"], counters["live"], counters["answered"]) == (2, 0, 1)
     assert counters["prefill"]["asked_s"] == pytest.approx(0.0015, abs=1e-9)
+
+
+BLOCKS = {"prefix_cache": "blocks", "cache_block_tokens": 4}
+
+
+def cached(answer):
+    return answer.json["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+@on_uvloop
+async def test_blocks_that_an_earlier_prompt_had_are_cached_and_take_no_time():
+    async with ctx_server(prefill_us_per_token=100, cache_capacity_tokens=20, **BLOCKS) as ctx:
+        first = await ctx.ask({"prompt": "x" * 80}, TEXT_PATH)
+        again = await ctx.ask({"prompt": "x" * 80}, TEXT_PATH)
+        longer = await ctx.ask({"messages": [{"role": "user", "content": "x" * 32 + "y" * 8}]}, CHAT_PATH)
+        metrics = await ctx.metrics()
+
+        assert [cached(answer) for answer in (first, again, longer)] == [0, 16, 8]
+        assert ctx.counters["prompt_tokens"] == {"cached": 24, "computed": 26}
+        assert ctx.counters["prefill"]["asked_s"] == pytest.approx(26 * 100e-6, abs=1e-9)
+        assert ctx.counters["prefix_cache"] == {"blocks": 5, "evicted": 0}
+        assert metrics["disagg_ctx_prefix_cache_blocks"] == 5
+
+        await ctx.ask({"prompt": "z" * 48}, TEXT_PATH)
+        assert cached(await ctx.ask({"prompt": "x" * 80}, TEXT_PATH)) == 8
+        assert (await ctx.metrics())["disagg_ctx_prefix_cache_evictions_total"] == 6
+
+
+@on_uvloop
+async def test_what_is_refused_or_says_itself_what_is_cached_leaves_no_blocks():
+    async with ctx_server(slots=1, queue_limit=0, **SECOND_PER_TOKEN, **BLOCKS) as ctx:
+        await ctx.ask({**QUICK, "prompt": "x" * 40}, TEXT_PATH)
+        assert ctx.counters["prefix_cache"]["blocks"] == 0
+        await (await ctx.client()).send({"prompt": "a" * 16}, TEXT_PATH)
+        await until(lambda: ctx.counters["slots"]["busy"] == 1)
+
+        assert (await ctx.ask({"prompt": "b" * 40}, TEXT_PATH)).status == 429
+        assert ctx.counters["prefix_cache"] == {"blocks": 1, "evicted": 0}

@@ -126,6 +126,50 @@ def test_random_streams_come_out_the_same_under_both_engines(start, monkeypatch)
     asyncio.run(compare())
 
 
+ODD_HEADS = {
+    "chunked in capitals": b"Transfer-Encoding: Chunked\r\n",
+    "a space behind chunked": b"Transfer-Encoding: chunked \r\n",
+    "tabs around chunked": b"Transfer-Encoding:\tchunked\t\r\n",
+    "something that ends in chunked": b"Transfer-Encoding: xchunked\r\n",
+    "identity": b"Transfer-Encoding: identity\r\n",
+    "identity and a length": b"Transfer-Encoding: identity\r\nContent-Length: 50\r\n",
+    "gzip and chunked": b"Transfer-Encoding: gzip, chunked\r\n",
+    "gzip, then chunked": b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+    "chunked, then gzip": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n",
+    "chunked twice": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+    "chunked and a length": b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+    "a length twice": b"Content-Length: 40\r\nContent-Length: 40\r\n",
+    "a length of zero": b"Content-Length: 0\r\n",
+    "another content encoding": b"Content-Encoding: foo\r\nTransfer-Encoding: chunked\r\n",
+    "an upgrade": b"Upgrade: x\r\nConnection: upgrade\r\nTransfer-Encoding: chunked\r\n",
+}
+ODD_STARTS = {
+    "HTTP/1.0": b"HTTP/1.0 200 OK\r\n",
+    "HTTP/1.0 kept": b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 45\r\n",
+    "HTTP/1.0 in chunks": b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n",
+    "blank lines first": b"\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n",
+    "blank lines between heads": b"HTTP/1.1 103 E\r\n\r\n\r\nHTTP/1.1 102 E\r\n\r\n"
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n",
+}
+ODD = {name: b"HTTP/1.1 200 OK\r\n" + lines for name, lines in ODD_HEADS.items()} | ODD_STARTS
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_both_engines_read_an_odd_head_the_same_way(odd, monkeypatch):
+    monkeypatch.setattr(relay, "_LINGER_S", 0.005)
+
+    async def compare() -> None:
+        for seed in range(40):
+            rng = random.Random(seed)
+            made = events(rng)
+            body = framed(rng, made)[1] if rng.random() < 0.7 else b"".join(made)
+            tried = Case(odd + b"\r\n", tuple(cut(rng, body)), rng.choice(POLICIES))
+            spliced, streamed = [await relayed(tried, engine, POLICIES, Frames()) for engine in ("splice", "stream")]
+            assert spliced == streamed, f"seed {seed}: {tried}"
+
+    asyncio.run(compare())
+
+
 SHORT = [ROLE, *(token(f" {n}", ',"pad":"' + "x" * 40 + '"') for n in range(5)), usage_event(GEN_USAGE), DONE]
 SENT = b"".join([*SHORT[:-2], usage_event(TRUE_USAGE), DONE])
 

@@ -220,7 +220,7 @@ async def test_the_schedule_is_kept_when_nothing_comes_back(tmp_path):
     assert [stamp - planned_ns[0] for stamp in planned_ns] == [due - due_ns[0] for due in due_ns]
     assert run.client["streams"] == {
         "planned": len(due_ns), "started": len(due_ns), "unsent": 0, "ok": 0, "ended_early": 0, "failed": {},
-        "aborted": len(due_ns),
+        "aborted": len(due_ns), "cancelled": 0, "cancelled_near_end": 0,
     }  # fmt: skip
     late_ns = [line["sent_ns"] - line["planned_ns"] for line in run.streams]
     lateness = LogHistogram.from_json(run.client["lateness"])
@@ -277,10 +277,52 @@ async def test_a_signal_closes_live_streams_and_the_results_are_written(tmp_path
 
     assert code == 0
     assert run.client["streams"] == {
-        "planned": 5, "started": 5, "unsent": 0, "ok": 0, "ended_early": 0, "failed": {}, "aborted": 5
+        "planned": 5, "started": 5, "unsent": 0, "ok": 0, "ended_early": 0, "failed": {}, "aborted": 5,
+        "cancelled": 0, "cancelled_near_end": 0,
     }  # fmt: skip
     assert run.client["tokens"] == run.client["chunks"] == 20
     assert [line["outcome"] for line in run.streams] == ["aborted"] * 5
+
+
+@pytest.mark.parametrize("stamped", [False, True])
+async def test_a_client_cancels_as_planned_and_the_others_are_not_disturbed(tmp_path, stamped):
+    hung_up = 0
+
+    async def play(peer, request):
+        nonlocal hung_up
+        await peer.open_stream()
+        events = reply(stamp_sent=stamped)
+        for event in events[:6]:
+            await peer.chunk(event)
+        if number_of(request) in planned_cancels:
+            await asyncio.wait_for(peer.hung_up(), LONG)
+            hung_up += 1
+            return
+        for event in events[6:]:
+            await peer.chunk(event)
+        await peer.end_stream()
+
+    keys = {"streams": 12, "output_tokens": TOKENS, "cancel_share": 0.5, "cancel_after_tokens": 5}
+    async with scripted(play) as server:
+        plan = plan_for(server.url, tmp_path, gen={"stamp_sent": stamped}, **keys)
+        planned_cancels = {request.seq for request in plan_requests(plan.settings, 1) if request.cancel_after}
+        async with locust(tmp_path, *headless(plan, tmp_path)) as run:
+            assert await run.end() == 0
+
+    cancelled = len(planned_cancels)
+    assert 0 < cancelled == hung_up < 12
+    assert run.client["streams"] == {
+        "planned": 12, "started": 12, "unsent": 0, "ok": 12 - cancelled, "ended_early": 0, "failed": {}, "aborted": 0,
+        "cancelled": cancelled, "cancelled_near_end": cancelled,
+    }  # fmt: skip
+    assert run.client["left_tokens"] == cancelled * (TOKENS - 5)
+    assert run.client["tokens"] == TOKENS * 12 - run.client["left_tokens"]
+    assert (run.client["usages"], run.client["cached_tokens"]) == (12 - cancelled, 16 * (12 - cancelled))
+    assert run.client["e2e"]["count"] == 12 - cancelled
+    lines = {line["seq"]: (line["outcome"], line["tokens"]) for line in run.streams}
+    assert lines == {seq: ("cancelled", 5) if seq in planned_cancels else ("ok", TOKENS) for seq in range(12)}
+    assert re.search(rf"CANCEL\s+Cancelled\s+{cancelled}\s+0\(", run.stderr)
+    assert re.search(rf"POST\s+E2E\s+{12 - cancelled}\s+0\(", run.stderr)
 
 
 async def all_tokens_read(ops_url, tokens):

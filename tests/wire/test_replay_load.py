@@ -78,6 +78,19 @@ async def test_a_recording_of_ones_own_is_sent_without_its_broken_rows(tmp_path)
     held_to_its_schedule(run, planned)
 
 
+async def test_by_hand_it_is_told_what_was_left_out(tmp_path):
+    path = tmp_path / "burst.csv"
+    path.write_text(OWN)
+    arguments = ["--headless", "-u", "1", "-r", "1", "--only-summary", "--scenario", "smoke"]
+    arguments += ["--set", f"trace={path}", "--set", "skip_bad_rows=true", "--set", "spread=false"]
+    async with scripted(as_asked) as server, locust(tmp_path, *arguments, "--host", server.url) as run:
+        assert await run.end() == 0
+        assert len(server.requests) == 3
+
+    assert f"locust: {path}: broken rows left out: 1; the first: {path}:4: 1 fields, expected 6\n" in run.stderr
+    assert f"locust: {path}: 3 requests are recorded at 2 instants and replayed so: " in run.stderr
+
+
 async def test_a_plan_whose_recording_is_broken_is_refused_with_the_line(tmp_path):
     path = tmp_path / "burst.csv"
     path.write_text(OWN)
