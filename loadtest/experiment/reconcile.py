@@ -107,7 +107,7 @@ def reconcile(files: RunFiles) -> list[Row] | None:
         row = Row(what, counts, *_rule(what, parties["client"])) if cancelled else Row(what, counts)
         if len(row.counts) > 1:
             rows.append(row)
-    cached = _cached_tokens(_growth(files, "ctx"), parties["client"])
+    cached = _cached_tokens(role_total(files.counters, "ctx", files.counters_before), parties["client"])
     return rows if cached is None else [*rows, cached]
 
 
