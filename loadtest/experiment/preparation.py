@@ -28,16 +28,16 @@ def prepare(
     SettingError, and no directory, if the orchestrator could not hold all the streams, and for gates or a baseline that
     can't be used.
     """
-    _check_descriptors(scenario)
-    cpus = usable_cpus()
     workers = getattr(options, "orchestrator_workers", 1)
+    _check_descriptors(scenario, workers)
+    cpus = usable_cpus()
     pinning = pinning_of(cpus, wanted=not options.no_pin, workers=workers)
     manifest = {
         **head_of(pinning),
-        **({"orchestrator_workers": workers, "notes": worker_notes(pinning, workers)} if workers > 1 else {}),
+        "orchestrator_workers": workers,
         "scenario": scenario_json(scenario),
         "seed": scenario.load.seed,
-        "notes": notes_of(scenario.load),
+        "notes": [*notes_of(scenario.load), *worker_notes(pinning, workers)],
         **plan,
     }
     expressions, earlier = planned_gates(options, kind or options.verb, manifest)
@@ -79,10 +79,10 @@ def head_of(pinning: Pinning) -> dict[str, Any]:
     }
 
 
-def _check_descriptors(scenario: Scenario) -> None:
+def _check_descriptors(scenario: Scenario, workers: int) -> None:
     streams = scenario.load.streams_at_once
-    descriptors = raise_descriptor_limit(descriptors_of_a_relay(streams, 1))
-    reason = relay_shortfall(streams, 1, descriptors)
+    descriptors = raise_descriptor_limit(descriptors_of_a_relay(streams, workers))
+    reason = relay_shortfall(streams, workers, descriptors)
     if reason is not None:
         raise SettingError(f"--streams: {reason}")
 
