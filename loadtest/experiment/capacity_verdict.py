@@ -51,7 +51,10 @@ def _place_reasons(name: str, place: Mapping[str, Any]) -> Iterator[Reason]:
         yield Reason("equality_differs", "void", text)
     if place["reconciliation"]["state"] == "differs":
         text = f"{name}: gen, orchestrator and clients do not count alike: {_unequal(place['reconciliation']['rows'])}"
-        yield Reason("counters_differ", "suspect", text)
+        cut = (place["streams"] or {}).get("aborted", 0)
+        if cut:
+            text += f"; {cut} short requests were cut off at the end, and each party had seen another part of them"
+        yield Reason("counters_differ", "note" if cut else "suspect", text)
     failed = sum((place["streams"] or {}).get("failed", {}).values())
     if failed:
         yield Reason("streams_failed", "suspect", f"{name}: {failed:,} streams failed a check", float(failed))

@@ -54,10 +54,10 @@ def add_capacity(verb: argparse.ArgumentParser, add_topology_options: Callable[.
     verb.add_argument(
         "--to",
         type=positive,
-        default=100_000.0,
+        default=150_000.0,
         metavar="TOK_S",
         dest="to_tok_s",
-        help="no rate above this (default 100000)",
+        help="no rate above this (default 150000)",
     )
     verb.add_argument(
         "--repeats", type=at_least_one, default=3, metavar="N", help="rounds of probes around the limit (default 3)"

@@ -168,6 +168,24 @@ def test_what_a_place_left_is_judged_with_both_loads_together(tmp_path, files, c
     assert [(reason["code"], reason["state"]) for reason in result["verdict"]["reasons"]] == [(code, state)]
 
 
+def test_counters_may_differ_by_requests_that_were_cut_off_at_the_end(tmp_path):
+    records, _ = search({"filter-on": by_limit(18_000)}, np.random.default_rng(1))
+    head = manifest(["filter-on"])
+    path = write(tmp_path / "run", records, head)
+    (path / "splice-1" / "short").mkdir(parents=True)
+    streams = {"started": 2, "ok": 1, "failed": {}, "aborted": 1}
+    for name, content in {
+        "counters.json": {"gen0": {"chunks": 5}, "orchestrator": {"chunks": 4}},
+        "client.json": {"streams": {**streams, "aborted": 0}, "chunks": 3},
+        "short/client.json": {"streams": streams, "chunks": 1},
+    }.items():
+        (path / "splice-1" / name).write_text(json.dumps(content))
+    verdict = fold_capacity(path, head)["verdict"]
+
+    assert (verdict["state"], [reason["code"] for reason in verdict["reasons"]]) == ("valid", ["counters_differ"])
+    assert "1 short requests were cut off" in verdict["reasons"][0]["text"]
+
+
 def test_equal_counters_of_all_parties_are_said_to_be(tmp_path):
     head = manifest(["filter-on"])
     path = write(tmp_path / "run", records_of("filter-on", [probe(5000)]), head)

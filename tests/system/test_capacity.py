@@ -26,8 +26,10 @@ def test_a_very_dear_policy_comes_out_below_a_cheap_one(tmp_path: Path) -> None:
     assert result == json.loads((out / "result.json").read_text())
     dear, cheap = (result["limits"][name] for name in (DEAR, "prefilter"))
     assert result["places"]["splice-1"]["equality"] == "equal"
-    assert result["places"]["splice-1"]["reconciliation"]["state"] == "equal"
-    assert result["places"]["splice-1"]["streams"]["failed"] == {}
+    streams = result["places"]["splice-1"]["streams"]
+    assert streams["failed"] == {}
+    if not streams["aborted"]:  # a request that a busy machine had not answered at the end was cut off
+        assert result["places"]["splice-1"]["reconciliation"]["state"] == "equal"
     lines = (out / "probes.jsonl").read_text().splitlines()
     assert len(lines) == len(result["probes"]) == sum(sum(limit["probes"].values()) for limit in (dear, cheap))
     assert (out / "report.html").stat().st_size > 1_000_000
@@ -69,7 +71,7 @@ def test_ctrl_c_keeps_the_probes_and_report_makes_the_result_again(tmp_path: Pat
         (["--engine", "warp"], "--engine: 'warp' is not one of splice, stream"),
         (["--from", "9000", "--to", "8000"], "--to: 8000 tok/s is not above --from, 9000"),
         (["--scenario", "steady"], "capacity needs standing streams"),
-        (["--streams", "10"], "--to: 10,000 tok/s a stream are too many"),
+        (["--streams", "10"], "--to: 15,000 tok/s a stream are too many"),
         (["prefilter", "prefilter"], "POLICY: one is named twice"),
     ],
 )
