@@ -27,6 +27,9 @@ from loadtest.workload import PlannedRequest, iter_requests
 
 __all__ = ["Sender"]
 
+READS_WAIT_NS = 2_000_000
+"""How long requests that are late already may keep the hub from reading; to give way at each would make them later."""
+
 
 class _Session(Protocol):
     plan: LoadPlan
@@ -59,6 +62,7 @@ class Sender:
         self._idle = Event()
         self._idle.set()
         self._end_ns: int | None = None
+        self._gave_way_ns = 0
 
     def run(self, start_ns: int) -> None:
         """Send, then wait for the replies; the copy's time begins at ``start_ns``."""
@@ -109,8 +113,10 @@ class Sender:
 
     def _wait_until(self, due_ns: int) -> bool:
         """Sleep until ``due_ns``; False if ``stopping`` came first."""
-        if due_ns <= time.monotonic_ns():
+        now_ns = time.monotonic_ns()
+        if due_ns <= now_ns and now_ns - self._gave_way_ns > READS_WAIT_NS:
             gevent.sleep(0)  # late already: let the hub read before the next send
+            self._gave_way_ns = time.monotonic_ns()
         while (left_ns := due_ns - time.monotonic_ns()) > 0:
             if self._stopping.wait(left_ns / 1e9):
                 return False

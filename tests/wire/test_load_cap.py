@@ -123,7 +123,8 @@ async def test_what_got_no_slot_until_the_end_is_counted_as_unsent_and_has_misse
             assert await run.end() == 0
 
     assert run.client["streams"] == {
-        "planned": 20, "started": 3, "unsent": 17, "ok": 0, "ended_early": 0, "failed": {}, "aborted": 3
+        "planned": 20, "started": 3, "unsent": 17, "ok": 0, "ended_early": 0, "failed": {}, "aborted": 3,
+        "cancelled": 0, "cancelled_near_end": 0,
     }  # fmt: skip
     assert len(run.streams) == 3
     missed = {"ttft": 0, "itl": 0, "e2e": 0, "failed": 0, "unsent": 17}
