@@ -58,6 +58,7 @@ class MasterLoad:
         self._reported = Event()
         self._asks: Queue[tuple[str, str]] = Queue()
         self._test = -1
+        self._earlier: list[GivenCopy] = []  # reports count from a worker's start, so lost streams do too
         self._running = False
         self._closed = False
         self._begin()
@@ -164,6 +165,8 @@ class MasterLoad:
     def _on_withdraw(self, msg: Any, **_: Any) -> None:
         user, forced = msg.data["user"], msg.data["forced"]
         self._withdrawn.add(user)
+        if all(copy.owner[1] != user for copy in self._given.values()):
+            self._send(msg.node_id, messages.RELEASE, user=user)  # it got no copy, and will get none
         for copy in self._given.values():
             if copy.owner[1] == user and copy.open and self._running:
                 self._copies.stop(copy.number)
@@ -263,7 +266,8 @@ class MasterLoad:
         while self._unsettled() and time.monotonic() < deadline:
             self._reported.clear()
             self._reported.wait(WATCH_S)
-        self._results.lose({*self._gone, *self._unsettled(heard=False)}, list(self._given.values()))
+        self._earlier += self._given.values()
+        self._results.lose({*self._gone, *self._unsettled(heard=False)}, self._earlier)
 
     def _unsettled(self, *, heard: bool = True) -> list[str]:
         """Workers that have not sent this test's last report; with ``heard`` only those that still may."""

@@ -52,10 +52,10 @@ class WorkerRecord:
         return self.newest["counted"] or {}
 
     def lose(self, due: int) -> None:
-        """It is gone; ``due`` requests of its shares should have an outcome."""
+        """It is gone; ``due`` requests of its shares should have an outcome, or be counted as unsent."""
         self.gone = True
         self.planned = max(due, self.counted.get("planned", 0))
-        self.lost = max(0, due - self.lines)
+        self.lost = max(0, due - self.lines - self.counted.get("unsent", 0))
 
     def to_json(self, worker_id: str) -> dict[str, Any]:
         """Its entry in client.json."""

@@ -32,7 +32,14 @@ from loadtest.experiment.conclusions import (
 )
 from loadtest.experiment.instructions import count_instructions, counted_scenario, refuse_block_options
 from loadtest.experiment.options import parser
-from loadtest.experiment.overrides import check_run_ends, check_streams_outlive, lasting, scenario_from, settled_after_s
+from loadtest.experiment.overrides import (
+    check_run_ends,
+    check_shared_cap,
+    check_streams_outlive,
+    lasting,
+    scenario_from,
+    settled_after_s,
+)
 from loadtest.experiment.preparation import head_of, prepare
 from loadtest.experiment.processes import ChildFailedError
 from loadtest.experiment.profile_sampler import find_sampler
@@ -139,6 +146,7 @@ def _count(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     scenario = scenario_from(options)
     check_run_ends(scenario)
+    check_shared_cap(scenario.load, options.workers)
     run, topology = prepare(options, scenario, {"asked_chunks_per_s": asked_chunks_per_s(scenario)})
     asyncio.run(run_load.drive(options, scenario, run, topology))
     return conclude(run.path, options.json)

@@ -36,7 +36,7 @@ def at_least_one(text: str) -> int:
 
 
 def workers(text: str) -> int:
-    """How many processes the orchestrator is."""
+    """How many processes a part of the run is: so many that a slip of the finger cannot start hundreds."""
     if not text.isdecimal() or not 1 <= int(text) <= MOST_WORKERS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MOST_WORKERS}")
     return int(text)

@@ -78,13 +78,15 @@ def _left(files: RunFiles, streams: Mapping[str, Any], rows: list[Row] | None) -
         client=files.client is not None,
         unsampled=tuple(name for name in servers if not files.samples.get(name, {}).get("samples")),
         uncounted=tuple(name for name in servers if not files.counters.get(name)),
-        unreconciled=_unreconciled(rows),
+        unreconciled=_unreconciled(files, rows),
         ended=sum(streams.get(how, 0) for how in ("ok", "aborted", "cancelled")) + sum(streams["failed"].values()),
         servers_started=max((count for party, count in replies.items() if party != "client"), default=None),
     )
 
 
-def _unreconciled(rows: list[Row] | None) -> str | None:
+def _unreconciled(files: RunFiles, rows: list[Row] | None) -> str | None:
+    if files.client is None:
+        return "client.json is missing, so what the client counted is not known"
     if rows is None:
         return "counters_before.json is missing, so the equality gate's share of the servers' counters is not known"
     return None if rows else "there are no counters of two parties to compare"

@@ -90,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--duration", type=positive, default=None, metavar="S", help="time in which requests start")
     run.add_argument(
         "--workers",
-        type=_at_least_one,
+        type=workers,
         default=1,
         metavar="N",
         help="split the load among N Locust workers and a master (default 1: one process)",

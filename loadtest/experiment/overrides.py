@@ -12,7 +12,15 @@ from loadtest.scenario import Scenario, load_scenario
 from sim.core.latency import step_s
 from sim.core.settings import SettingError
 
-__all__ = ["check_run_ends", "check_streams_outlive", "drained_after_s", "lasting", "scenario_from", "settled_after_s"]
+__all__ = [
+    "check_run_ends",
+    "check_shared_cap",
+    "check_streams_outlive",
+    "drained_after_s",
+    "lasting",
+    "scenario_from",
+    "settled_after_s",
+]
 
 LONGEST_UNASKED_S = 900.0
 MARGIN_S = 30.0
@@ -140,6 +148,15 @@ def lasting(scenario: Scenario, seconds: float) -> Scenario:
         return scenario
     load = dataclasses.replace(scenario.load, duration_s=seconds, limit=0)
     return dataclasses.replace(scenario, load=load)
+
+
+def check_shared_cap(load: LoadSettings, workers: int) -> None:
+    """SettingError if a cap on concurrency leaves one of the load's ``workers`` without a slot."""
+    if 0 < load.max_concurrency < workers:
+        raise SettingError(
+            f"--workers: max_concurrency is {load.max_concurrency}, and each worker needs a slot of it; allowed: 1 to "
+            f"{load.max_concurrency}"
+        )
 
 
 def check_run_ends(scenario: Scenario) -> None:

@@ -1,7 +1,8 @@
 """Do gen, orchestrator and client count the same?  Every row is a figure that two or three of them count, exactly.
 
 The servers' counters hold the equality gate's streams too, so what counts is their growth since the gate
-(``counters_before.json``); without that file, and with a gate run, nothing can be said.
+(``counters_before.json``); without that file, and with a gate run, nothing can be said, nor without the client's
+counts, which a load that was killed leaves none of.
 
 A client that cancels a stream leaves tokens behind that gen and orchestrator had sent, so where any was cancelled
 most figures may only fall as the data flow, by no more than those streams had still to come.  What must be equal
@@ -91,13 +92,13 @@ class Row:
 
 
 def reconcile(files: RunFiles) -> list[Row] | None:
-    """A row per figure that two parties or more have counted; None when the gate's share is not known."""
-    if files.equality is not None and files.counters_before is None:
+    """A row per figure that two parties or more have counted; None without the gate's share or the client's."""
+    if files.client is None or (files.equality is not None and files.counters_before is None):
         return None
     parties = {
         "gen": role_total(files.counters, "gen", files.counters_before),
         "orchestrator": role_total(files.counters, "orchestrator", files.counters_before),
-        "client": files.client or {},
+        "client": files.client,
     }
     cancelled = _at(parties["client"], "streams.cancelled") or 0
     rows = []

@@ -121,7 +121,8 @@ def gate_sentence(equality: Mapping[str, Any]) -> str:
 def streams_sentence(streams: Mapping[str, Any]) -> str:
     """What became of the client's streams."""
     if not streams["started"]:
-        return "No stream was started."
+        unknown = streams.get("planned") is None  # the load was killed before it wrote what it had counted
+        return "The load left no record of its streams." if unknown else "No stream was started."
     failed = ", ".join(f"{reason} {n:,}" for reason, n in streams["failed"].items())
     aborted = f", {streams['aborted']:,} aborted" if streams.get("aborted") else ""
     cancelled = f", {streams['cancelled']:,} were cancelled as planned" if streams.get("cancelled") else ""

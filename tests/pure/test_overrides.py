@@ -7,6 +7,7 @@ import pytest
 from loadtest.experiment.options import parser
 from loadtest.experiment.overrides import (
     check_run_ends,
+    check_shared_cap,
     check_streams_outlive,
     drained_after_s,
     lasting,
@@ -86,6 +87,22 @@ def test_a_run_of_hours_must_be_asked_for() -> None:
         check_run_ends(load_scenario("seed"))
     check_run_ends(load_scenario("seed", ["duration_s=60"]))
     check_run_ends(load_scenario("smoke"))
+
+
+def test_every_worker_of_the_load_needs_a_slot_of_the_cap() -> None:
+    capped = scenario("run", "steady", "--max-concurrency", "2").load
+
+    with pytest.raises(SettingError, match=r"--workers: max_concurrency is 2.*allowed: 1 to 2"):
+        check_shared_cap(capped, 3)
+    check_shared_cap(capped, 2)
+    check_shared_cap(scenario("run", "steady").load, 3)
+
+
+def test_a_slip_of_the_finger_does_not_start_hundreds_of_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["run", "steady", "--workers", "300"])
+
+    assert "'300' is not a whole number from 1 to 64" in capsys.readouterr().err
 
 
 def test_churn_goes_on_past_the_last_block_and_settles_after_one_stream() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,11 @@ def with_count(counters: dict[str, Any], name: str, value: int) -> dict[str, Any
         inner = inner[part]
     inner[last] = value
     return changed
+
+
+def test_without_the_clients_counts_nobody_is_said_to_agree() -> None:
+    assert reconcile(dataclasses.replace(files(), client=None)) is None
+    assert reconciliation_json(None)["state"] == "unknown"
 
 
 def test_what_cancelled_streams_left_behind_is_within_and_not_called_equal() -> None:

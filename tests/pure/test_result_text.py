@@ -296,6 +296,8 @@ def test_gaps_between_chunks_have_a_row_only_where_they_are_not_the_tokens(tmp_p
 def test_streams_lost_with_a_worker_are_told_beside_what_became_of_the_others() -> None:
     streams = {"planned": 30, "started": 26, "ok": 19, "failed": {"cut": 1}, "aborted": 0, "unsent": 0, "lost": 10}
 
+    assert streams_sentence({**streams, "started": 0}) == "No stream was started."
+    assert streams_sentence({**streams, "started": 0, "planned": None}) == "The load left no record of its streams."
     assert streams_sentence(streams) == (
         "19 of 26 streams passed every check; failed: cut 1; 10 were lost with their worker."
     )

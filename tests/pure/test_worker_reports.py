@@ -148,6 +148,18 @@ def test_of_a_worker_that_is_gone_everything_without_a_line_is_lost():
     assert reports.to_json()["workers"][0]["gone"]
 
 
+def test_what_a_cap_kept_unsent_is_not_lost_too():
+    reports = WorkerReports(Recorder)
+    recorder = counted("ok", "ok", planned=2)
+    for _ in range(3):
+        recorder.leave_unsent()
+    reports.take("a", report(recorder, lines='{"seq":0}\n{"seq":2}\n'))
+    reports.workers["a"].lose(7)
+    streams = reports.to_json()["streams"]
+
+    assert (streams["planned"], streams["unsent"], streams["ok"], streams["lost"]) == (7, 3, 2, 2)
+
+
 def test_a_worker_that_dies_before_its_first_report_has_planned_its_share_all_the_same():
     reports = WorkerReports(Recorder)
     reports.take("a", report())
