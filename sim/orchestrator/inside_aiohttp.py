@@ -1,4 +1,4 @@
-"""The two things that need more of aiohttp's client than its public interface gives: all of that is here.
+"""The three things that need more of aiohttp's client than its public interface gives: all of that is here.
 
 `take_over` takes gen's connection out of aiohttp's hands while a stream runs, and gives it back.  aiohttp connects,
 pools and reads the answer's head; from then on its client would cost a parser, a buffer, a future and a task
@@ -8,6 +8,9 @@ switch a token.  Used: a response handler that keeps the bytes it was given, a c
 `LeanPost` sends a request without aiohttp's building of it, which costs more than the exchange: the same URL,
 headers, cookies and timers anew for each, and on Python 3.11 a task for the body.  Used: `BaseConnector.connect`,
 `Connection.protocol`, its `set_response_params`, and the constructor and `start` of `ClientResponse`.
+
+`AnswerHandler` closes a connection on which more came than was asked for.  Used: the handler's ``feed_data``, a
+message's ``chunked``, a body's ``on_eof``, the parser's ``feed_eof``.
 
 Whether they still are what they were is checked by tests/wire/test_inside_aiohttp.py, item by item; pyproject.toml
 says which releases were tried.
@@ -24,7 +27,6 @@ import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.helpers import TimerNoop
-from aiohttp.streams import EMPTY_PAYLOAD
 from multidict import CIMultiDictProxy
 from yarl import URL
 
@@ -41,40 +43,40 @@ _INFORMATIONAL = re.compile(rb"HTTP/1\.[01] 1[0-9][0-9]\b")
 
 
 class AnswerHandler(ResponseHandler):
-    """aiohttp's handler of one connection, of which each request gets its own answer or none.
-
-    aiohttp itself keeps what comes behind an answer for whoever uses the connection next.  Here it closes the
-    connection: nobody asked for it.
-    """
+    """aiohttp's handler of a connection; what comes behind an answer is not kept for the next request but closes it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self._answer: Any = EMPTY_PAYLOAD  # the body of the answer to the latest request, None before its head
+        self._headed = self._over = True  # the head, and the end, of the answer to the latest request are here
         self.chunked = False  # whether aiohttp takes it for chunked
 
     def set_response_params(self, **params: Any) -> None:
         """A new answer is expected."""
-        self._answer = None
+        self._headed = self._over = False
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
         """Do with it what aiohttp does, if anything was asked for."""
-        if data and self._answer is not None and self._answer.is_eof():
+        if self._over and data:
             self.close()
             return
-        super().data_received(data)
-        if self._answer is not None and self._answer.is_eof() and self._begins_another():
+        ResponseHandler.data_received(self, data)
+        if self._over and self._begins_another():
             self.close()
 
     def feed_data(self, data: Any, size: int = 0) -> None:
         """The head of an answer is here."""
         message, body = data
-        if self._answer is not None:
+        if self._headed:
             self.close()  # a second one in one read
             return
         if not 100 <= message.code <= 199 or message.code == 101:
-            self._answer, self.chunked = body, message.chunked
+            self._headed, self.chunked = True, message.chunked
+            body.on_eof(self._ended)  # at once, if the body is whole or there is none
         super().feed_data(data, size)
+
+    def _ended(self) -> None:
+        self._over = True
 
     def _begins_another(self) -> bool:
         """Whether part of a head came behind the answer in its last read."""
@@ -107,7 +109,7 @@ class TakeoverHandler(AnswerHandler):
         if self.kept is not None:
             self.kept.append(data)
         super().data_received(data)
-        if self._answer is not None and self._answer.is_eof():
+        if self._over:
             self.kept = None  # it came whole, and aiohttp has it
 
 
