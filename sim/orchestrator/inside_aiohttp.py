@@ -12,8 +12,7 @@ headers, cookies and timers anew for each, and on Python 3.11 a task for the bod
 `AnswerHandler` closes a connection on which more came than was asked for.  Used: the handler's ``feed_data``, a
 message's ``chunked``, a body's ``on_eof``, the parser's ``feed_eof``.
 
-Whether they still are what they were is checked by tests/wire/test_inside_aiohttp.py, item by item; pyproject.toml
-says which releases were tried.
+tests/wire/test_inside_aiohttp.py checks whether they are what they were; pyproject.toml says which releases were tried.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class AnswerHandler(ResponseHandler):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self._headed = self._over = True  # the head, and the end, of the answer to the latest request are here
+        self._headed = self._over = True  # head and end of the answer to the latest request are here
         self.chunked = False  # whether aiohttp takes it for chunked
 
     def set_response_params(self, **params: Any) -> None:
