@@ -95,7 +95,10 @@ def _init(environment: Any, runner: Any, web_ui: Any, **_: Any) -> None:
         load.view.ops = ops_url
         load.view.report()
     if options.plan or address is not None:
-        print(json.dumps({"ready": True, "server": "load", "ops": ops_url, "pid": os.getpid()}), flush=True)
+        ready = {"ready": True, "server": "load", "ops": ops_url, "pid": os.getpid()}
+        # In one write: forked workers share this output, and an unbuffered print would end its line in a second one.
+        sys.stdout.write(json.dumps(ready) + "\n")
+        sys.stdout.flush()
 
 
 @dataclass(frozen=True, slots=True)
