@@ -21,15 +21,12 @@ from loadtest.experiment.cachegrind import check_valgrind
 from loadtest.experiment.capacity_verb import run_capacity
 from loadtest.experiment.conclusions import (
     CONCLUSIONS,
-    EXIT_DONE,
-    EXIT_ERROR,
-    EXIT_USAGE,
-    EXIT_VOID,
     conclude,
     conclude_count,
     conclude_micro,
     conclude_profile,
 )
+from loadtest.experiment.exit_codes import EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_VOID
 from loadtest.experiment.instructions import count_instructions, counted_scenario, refuse_block_options
 from loadtest.experiment.options import parser
 from loadtest.experiment.overrides import (

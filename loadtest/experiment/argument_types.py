@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 
-__all__ = ["MOST_WORKERS", "at_least_one", "positive", "whole", "worker_counts", "workers"]
+__all__ = ["MOST_WORKERS", "add_policies", "at_least_one", "positive", "whole", "worker_counts", "workers"]
 
 MOST_WORKERS = 64
 
@@ -48,3 +48,14 @@ def worker_counts(text: str) -> list[int]:
     if len(set(counts)) < len(counts):
         raise argparse.ArgumentTypeError(f"{text!r} names a number twice")
     return counts
+
+
+def add_policies(verb: argparse.ArgumentParser) -> None:
+    """Add the policies that a verb holds against each other."""
+    verb.add_argument(
+        "policies",
+        nargs="*",
+        metavar="POLICY",
+        default=["filter-off", "filter-on"],
+        help="built-in name or package.module:callable; default: filter-off filter-on",
+    )

@@ -11,6 +11,7 @@ from loadtest.experiment import capacity
 from loadtest.experiment.capacity_report import write_capacity_report
 from loadtest.experiment.capacity_result import fold_capacity
 from loadtest.experiment.capacity_text import render_capacity
+from loadtest.experiment.exit_codes import EXIT_DONE, EXIT_VOID
 from loadtest.experiment.options_capacity import planned_capacity
 from loadtest.experiment.preparation import head_of, scenario_json
 from loadtest.experiment.rundir import RunDirectory, write_whole
@@ -18,8 +19,6 @@ from loadtest.experiment.steps import progress
 from loadtest.experiment.topology import pinning_of, usable_cpus
 
 __all__ = ["conclude_capacity", "run_capacity"]
-
-_EXIT_DONE, _EXIT_VOID = 0, 3
 
 
 def run_capacity(options: argparse.Namespace) -> int:
@@ -44,4 +43,4 @@ def conclude_capacity(run_dir: Path, as_json: bool) -> int:
         progress(f"report: {report}")
     else:
         print(render_capacity(result, report))
-    return _EXIT_VOID if result["verdict"]["state"] == "void" else _EXIT_DONE
+    return EXIT_VOID if result["verdict"]["state"] == "void" else EXIT_DONE

@@ -9,6 +9,7 @@ from typing import Any
 
 from loadtest.experiment import micro, profile
 from loadtest.experiment.capacity_verb import conclude_capacity
+from loadtest.experiment.exit_codes import EXIT_DONE, EXIT_ERROR, EXIT_TRIPPED, EXIT_VOID
 from loadtest.experiment.fail_if_plan import gated
 from loadtest.experiment.fail_if_text import gates_text
 from loadtest.experiment.instruction_figures import count_figures, count_text
@@ -22,11 +23,8 @@ from loadtest.experiment.text import render_text
 from sim.core.settings import SettingError
 
 __all__ = [
-    "CONCLUSIONS", "EXIT_DONE", "EXIT_ERROR", "EXIT_TRIPPED", "EXIT_USAGE", "EXIT_VOID", "conclude", "conclude_count",
-    "conclude_micro", "conclude_profile", "exit_code",
+    "CONCLUSIONS", "conclude", "conclude_count", "conclude_micro", "conclude_profile", "exit_code",
 ]  # fmt: skip
-
-EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_VOID, EXIT_TRIPPED = 0, 1, 2, 3, 4
 
 
 def exit_code(result: Mapping[str, Any]) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from loadtest.experiment.argument_types import add_policies, positive, workers
 from loadtest.experiment.argument_types import at_least_one as _at_least_one
-from loadtest.experiment.argument_types import positive, workers
 from loadtest.experiment.argument_types import whole as _whole
 from loadtest.experiment.fail_if_plan import add_gate_options
 from loadtest.experiment.history import add_history
@@ -48,13 +48,7 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
 
     compare = verbs.add_parser("compare", help="what does one policy cost against another?")
-    compare.add_argument(
-        "policies",
-        nargs="*",
-        metavar="POLICY",
-        default=["filter-off", "filter-on"],
-        help="built-in name or package.module:callable; default: filter-off filter-on",
-    )
+    add_policies(compare)
     _add_run_options(compare, scenario="seed")
     add_gate_options(compare)
     compare.add_argument(

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from loadtest.experiment.argument_types import at_least_one, positive, worker_counts
+from loadtest.experiment.argument_types import add_policies, at_least_one, positive, worker_counts
 from loadtest.experiment.capacity_slo import Slo, parse_slo
 from loadtest.experiment.topology import pinning_of, usable_cpus
 from loadtest.scenario import Scenario, load_scenario
@@ -23,13 +23,7 @@ _OUTPUT_TOKENS = 10_000_000
 def add_capacity(verb: argparse.ArgumentParser, add_topology_options: Callable[..., None]) -> None:
     """Add the arguments of the verb; ``add_topology_options`` adds those that every verb with servers has."""
     slo = Slo()
-    verb.add_argument(
-        "policies",
-        nargs="*",
-        metavar="POLICY",
-        default=["filter-off", "filter-on"],
-        help="built-in name or package.module:callable; default: filter-off filter-on",
-    )
+    add_policies(verb)
     add_topology_options(verb, scenario="seed")
     verb.add_argument("--engine", default=None, metavar="NAME,...", help="relay engines (default: the scenario's)")
     verb.add_argument(
